@@ -1,0 +1,90 @@
+// The platform, the chips and what is tuned for each of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// The platform follows the compiler in use; define one of the three to force it.
+#if !defined(HPA_PLATFORM_HIP) && !defined(HPA_PLATFORM_CUDA) && !defined(HPA_PLATFORM_HOST)
+#if defined(__HIP__) || defined(__HIPCC__)
+#define HPA_PLATFORM_HIP 1
+#elif defined(__CUDACC__)
+#define HPA_PLATFORM_CUDA 1
+#else
+#define HPA_PLATFORM_HOST 1
+#endif
+#endif
+
+#if defined(HPA_PLATFORM_HIP)
+#include <hip/hip_runtime.h>
+#elif defined(HPA_PLATFORM_CUDA)
+#include <cuda_runtime.h>
+#endif
+
+#if defined(HPA_PLATFORM_HOST)
+#define HPA_HOST_DEVICE inline
+#define HPA_DEVICE inline
+#else
+#define HPA_HOST_DEVICE __host__ __device__ __forceinline__
+#define HPA_DEVICE __device__ __forceinline__
+#endif
+
+#if defined(__CUDACC__) || defined(__clang__)
+#define HPA_UNROLL _Pragma("unroll")
+#else
+#define HPA_UNROLL
+#endif
+
+namespace hpa {
+
+#if defined(HPA_PLATFORM_HIP)
+using Stream = hipStream_t;
+#elif defined(HPA_PLATFORM_CUDA)
+using Stream = cudaStream_t;
+#else
+/// The host's stream: work runs at once, in the calling thread and threads of its own, and is complete when a call returns.
+struct Stream {
+  int threads = 0;  // workgroups at work at the same time; 0 = as many as the machine has cores
+};
+#endif
+
+enum class Arch : std::uint8_t { gfx90a, gfx942, gfx950, gfx11, gfx12, sm80, sm90, host };
+
+/// What the library knows of a device before it launches anything.
+struct Device {
+  Arch arch = Arch::host;
+  int compute_units = 0;  // compute units (AMD), multiprocessors (NVIDIA)
+};
+
+constexpr const char* name(Arch arch) {
+  switch (arch) {
+    case Arch::gfx90a: return "gfx90a";
+    case Arch::gfx942: return "gfx942";
+    case Arch::gfx950: return "gfx950";
+    case Arch::gfx11: return "gfx11";
+    case Arch::gfx12: return "gfx12";
+    case Arch::sm80: return "sm_80";
+    case Arch::sm90: return "sm_90";
+    case Arch::host: return "host";
+  }
+  return "unknown";
+}
+
+/// The figures that differ between chips and that no kernel may hold.
+struct Tuning {
+  int workgroups_per_unit;  // decode workgroups that one compute unit holds at a time
+  int whole_row_tokens;     // rows up to this length are one partition when there are rows enough to fill the chip
+  int long_partition;       // tokens a partition of longer rows
+  int min_partition;        // tokens a partition when rows are too few to fill the chip: never fewer
+};
+
+constexpr Tuning tuning(Arch arch) {
+  switch (arch) {
+    case Arch::sm80:
+    case Arch::sm90: return {2, 4096, 2048, 128};
+    case Arch::host: return {1, 4096, 2048, 128};
+    default: return {4, 4096, 2048, 512};
+  }
+}
+
+}  // namespace hpa
