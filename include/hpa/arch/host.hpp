@@ -1,0 +1,251 @@
+// The host's machine: whole waves emulated on the CPU. A per-lane value is an array of one value a lane, a wave is a thread, the
+// workgroup barrier is a real barrier and LDS is memory that starts as NaN; so address, undefined-behaviour and thread sanitisers
+// check the GPU kernels' bounds, arithmetic and LDS races. Wave width and lane ownership are CDNA's or NVIDIA's.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "hpa/arch/products.hpp"
+#include "hpa/status.hpp"
+#include "hpa/types.hpp"
+
+namespace hpa::arch {
+
+/// One T a lane.
+template <class T, int Width>
+struct HostLane {
+  T value[Width];
+  T& operator[](int lane) { return value[lane]; }
+  const T& operator[](int lane) const { return value[lane]; }
+};
+
+struct HostFloats4 {
+  float value[4];
+  float& operator[](int i) { return value[i]; }
+  const float& operator[](int i) const { return value[i]; }
+};
+
+/// A matrix instruction on whole waves, operands placed as `Map` says; sums in fp32, k ascending.
+template <class Map, DType Type>
+struct Emulated {
+  template <int N>
+  using Operand = HostLane<Words<N>, Map::width>;
+  using Result = HostLane<HostFloats4, Map::width>;
+
+  static float decode(const std::uint32_t* words, int i) {
+    const std::uint32_t code = words[i / 2] >> (16 * (i % 2)) & 0xffffu;
+    if constexpr (Type == DType::bf16) return float_of(code << 16);
+    const std::uint32_t magnitude = (code & 0x7fffu) << 13, negative = (code & 0x8000u) << 16;
+    const float scaled = float_of(magnitude) * 0x1p112f;  // exact: rebasing the exponent, subnormals included
+    const std::uint32_t bits = (code & 0x7c00u) == 0x7c00u ? magnitude | 0x7f800000u : bits_of(scaled);
+    return float_of(negative | bits);
+  }
+
+  /// `first_a`, `first_b`: the word of the operand where the instruction's registers start.
+  template <int AN, int BN>
+  static void issue(Result& d, const Operand<AN>& a, int first_a, const Operand<BN>& b, int first_b) {
+    float am[Map::m][Map::k], bm[Map::k][Map::n], dm[Map::m][Map::n];
+    for (int lane = 0; lane < Map::width; ++lane) {
+      for (int i = 0; i < 2 * Map::a_words; ++i) {
+        const Coord at = Map::a_coord(lane, i);
+        am[at.row][at.col] = decode(a[lane].word + first_a, i);
+      }
+      for (int i = 0; i < 2 * Map::b_words; ++i) {
+        const Coord at = Map::b_coord(lane, i);
+        bm[at.row][at.col] = decode(b[lane].word + first_b, i);
+      }
+      for (int i = 0; i < 4; ++i) dm[Map::d_coord(lane, i).row][Map::d_coord(lane, i).col] = d[lane][i];
+    }
+    for (int row = 0; row < Map::m; ++row)
+      for (int k = 0; k < Map::k; ++k)
+        for (int col = 0; col < Map::n; ++col) dm[row][col] += am[row][k] * bm[k][col];
+    for (int lane = 0; lane < Map::width; ++lane)
+      for (int i = 0; i < 4; ++i) d[lane][i] = dm[Map::d_coord(lane, i).row][Map::d_coord(lane, i).col];
+  }
+};
+
+/// CDNA's instruction, two at a time on 16-byte operands.
+template <DType Type>
+struct EmulatedMfma : Emulated<Mfma16x16x16, Type> {
+  using Base = Emulated<Mfma16x16x16, Type>;
+  static void fma2(typename Base::Result& d, const typename Base::template Operand<4>& a,
+                   const typename Base::template Operand<4>& b) {
+    Base::issue(d, a, 0, b, 0);
+    Base::issue(d, a, 2, b, 2);
+  }
+};
+
+/// NVIDIA's instruction; A comes as row r's two words, then row r + 8's, and the registers alternate between the rows.
+template <DType Type>
+struct EmulatedMma : Emulated<MmaM16N8K16, Type> {
+  using Base = Emulated<MmaM16N8K16, Type>;
+  static void fma(typename Base::Result& d, const typename Base::template Operand<4>& a,
+                  const typename Base::template Operand<2>& b) {
+    typename Base::template Operand<4> registers;
+    for (int lane = 0; lane < 32; ++lane) {
+      const std::uint32_t* w = a[lane].word;
+      registers[lane] = {{w[0], w[2], w[1], w[3]}};
+    }
+    Base::issue(d, registers, 0, b, 0);
+  }
+};
+
+/// What the waves of one workgroup share.
+class HostWorkgroup {
+ public:
+  HostWorkgroup(int waves, std::size_t lds_bytes) : waves_(waves), lds_bytes_(lds_bytes), lds_(new LdsUnit[lds_bytes / sizeof(LdsUnit) + 1]) {}
+
+  int waves() const { return waves_; }
+  std::byte* lds() { return lds_[0].bytes; }
+  void poison_lds() { std::memset(lds_.get(), 0xff, lds_bytes_); }
+
+  void barrier() {
+    const unsigned generation = generation_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == waves_) {
+      arrived_.store(0, std::memory_order_relaxed);
+      generation_.store(generation + 1, std::memory_order_release);
+    } else {
+      while (generation_.load(std::memory_order_acquire) == generation) std::this_thread::yield();
+    }
+  }
+
+ private:
+  struct alignas(16) LdsUnit {
+    std::byte bytes[16];
+  };
+  const int waves_;
+  const std::size_t lds_bytes_;
+  std::unique_ptr<LdsUnit[]> lds_;
+  std::atomic<int> arrived_{0};
+  std::atomic<unsigned> generation_{0};
+};
+
+/// Wave width 64: CDNA's lanes. 32: NVIDIA's.
+template <int Width>
+struct HostMachine {
+  static_assert(Width == 64 || Width == 32, "wave widths are 64 (CDNA) and 32 (NVIDIA)");
+  static constexpr Arch arch = Arch::host;
+  static constexpr int width = Width;
+  static constexpr int decode_waves = 4, plan_waves = 2, row_waves = 2;  // waves a workgroup, by kernel
+
+  template <class T>
+  using Lane = HostLane<T, Width>;
+  using Floats4 = HostFloats4;
+  template <DType Type>
+  using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Type>>, WarpProducts<EmulatedMma<Type>>>;
+
+  class Wave {
+   public:
+    Wave(HostWorkgroup& workgroup, int index) : workgroup_(workgroup), index_(index) {}
+
+    // ids
+    int index() const { return index_; }
+    int waves() const { return workgroup_.waves(); }
+    int workgroup_x() const { return x_; }
+    int workgroup_y() const { return y_; }
+    int workgroups_x() const { return workgroups_x_; }
+    void place(int x, int y, int workgroups_x) { x_ = x, y_ = y, workgroups_x_ = workgroups_x; }
+    /// Runs the body for every lane; the lane's values are element `lane` of Lane objects.
+    template <class Body>
+    void each(Body&& body) const {
+      for (int lane = 0; lane < Width; ++lane) body(lane);
+    }
+
+    // shuffle, ballot
+    bool any(const Lane<bool>& condition) const {
+      bool found = false;
+      for (int lane = 0; lane < Width; ++lane) found |= condition[lane];
+      return found;
+    }
+    /// Lane `lane` gets the value of lane `source(lane)`.
+    template <class T, class Source>
+    Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
+      Lane<T> result;
+      for (int lane = 0; lane < Width; ++lane) result[lane] = value[source(lane)];
+      return result;
+    }
+
+    // memory, LDS, barrier
+    template <class T>
+    static T load(const void* address) {
+      T value;
+      std::memcpy(&value, address, sizeof value);
+      return value;
+    }
+    template <class T>
+    static void store(void* address, const T& value) {
+      std::memcpy(address, &value, sizeof value);
+    }
+    /// A load with the same address in every lane, from memory that no kernel of the launch writes.
+    template <class T>
+    static T uniform(const T* address) {
+      return load<T>(address);
+    }
+    static void atomic_min(int* address, int value) {
+      int seen = __atomic_load_n(address, __ATOMIC_RELAXED);
+      while (value < seen && !__atomic_compare_exchange_n(address, &seen, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      }
+    }
+    std::byte* lds() const { return workgroup_.lds(); }
+    void barrier() const { workgroup_.barrier(); }
+
+   private:
+    HostWorkgroup& workgroup_;
+    int index_, x_ = 0, y_ = 0, workgroups_x_ = 1;
+  };
+
+  // conversions and functions of one float
+  template <DType Type>
+  static std::uint32_t pack(float low, float high) {
+    return Format<Type>::encode(low) | Format<Type>::encode(high) << 16;
+  }
+  /// As pack(), for probabilities: a machine may truncate, since their sum is taken of the rounded values.
+  template <DType Type>
+  static std::uint32_t pack_probabilities(float low, float high) {
+    return pack<Type>(low, high);
+  }
+  static float exp2(float x) { return std::exp2(x); }
+  static float log2(float x) { return std::log2(x); }
+  static float reciprocal(float x) { return 1.f / x; }
+  static float max(float a, float b) { return a > b ? a : b; }
+};
+
+/// Runs a kernel's grid on threads of the host; each wave is a thread.
+template <class Kernel>
+Verdict run_on_host(int grid_x, int grid_y, const typename Kernel::Params& params, int threads) {
+  const long workgroups = long(grid_x) * grid_y;
+  const int cores = threads > 0 ? threads : int(std::thread::hardware_concurrency());
+  const int teams = int(std::min<long>(workgroups, std::max(1, cores / Kernel::waves)));
+  try {
+    std::vector<std::unique_ptr<HostWorkgroup>> shared;
+    std::vector<std::thread> waves;
+    for (int team = 0; team < teams; ++team) {
+      shared.push_back(std::make_unique<HostWorkgroup>(int(Kernel::waves), Kernel::lds_bytes));
+      for (int index = 0; index < Kernel::waves; ++index)
+        waves.emplace_back([=, &params, workgroup = shared.back().get()] {
+          typename Kernel::Machine::Wave wave(*workgroup, index);
+          for (long id = team; id < workgroups; id += teams) {
+            if (index == 0) workgroup->poison_lds();
+            wave.barrier();
+            wave.place(int(id % grid_x), int(id / grid_x), grid_x);
+            Kernel::run(wave, params);
+            wave.barrier();
+          }
+        });
+    }
+    for (std::thread& wave : waves) wave.join();
+  } catch (const std::system_error&) {
+    return {Status::device_error, "stream", "the host could not start the threads of a workgroup"};
+  }
+  return {};
+}
+
+}  // namespace hpa::arch

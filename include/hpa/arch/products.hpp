@@ -1,0 +1,144 @@
+// Matrix instructions: which lane holds what, and how attention's two products are made of them.
+//
+// Two layers. An instruction map (Mfma16x16x16, MmaM16N8K16) states the hardware's own ownership of A, B and D. A products type
+// (CdnaProducts, WarpProducts) says which operand holds keys, queries, values and probabilities, and names the places by token,
+// row (of the query tile) and element. Kernels see only the second layer and hold no lane arithmetic.
+//
+// Both machines share one trick: D of the scores already lies as the B operand of the output product wants it. The order of k in a
+// product is free as long as both operands agree, so tokens and elements are numbered such that a lane's pieces of memory are as
+// long as possible.
+#pragma once
+
+#include <cstdint>
+
+#include "hpa/arch/arch.hpp"
+
+namespace hpa::arch {
+
+/// N registers of 32 bits; each holds two 16-bit elements, the first in the lower half.
+template <int N>
+struct alignas(4 * N) Words {
+  std::uint32_t word[N];
+};
+
+/// Row and column of a matrix element: A is [m, k], B is [k, n], D is [m, n].
+struct Coord {
+  int row, col;
+};
+
+/// CDNA v_mfma_f32_16x16x16_{f16,bf16}: a lane holds 4 elements of each operand (AMD matrix instruction calculator).
+struct Mfma16x16x16 {
+  static constexpr int width = 64, m = 16, n = 16, k = 16;
+  static constexpr int a_words = 2, b_words = 2;
+  static HPA_HOST_DEVICE constexpr Coord a_coord(int lane, int i) { return {lane % 16, 4 * (lane / 16) + i}; }
+  static HPA_HOST_DEVICE constexpr Coord b_coord(int lane, int i) { return {4 * (lane / 16) + i, lane % 16}; }
+  static HPA_HOST_DEVICE constexpr Coord d_coord(int lane, int i) { return {4 * (lane / 16) + i, lane % 16}; }
+};
+
+/// NVIDIA mma.sync.aligned.m16n8k16.row.col.f32.{f16,bf16} (PTX ISA, "Matrix Fragments for mma.m16n8k16").
+struct MmaM16N8K16 {
+  static constexpr int width = 32, m = 16, n = 8, k = 16;
+  static constexpr int a_words = 4, b_words = 2;
+  static HPA_HOST_DEVICE constexpr Coord a_coord(int lane, int i) {
+    return {lane / 4 + 8 * (i / 2 % 2), 2 * (lane % 4) + i % 2 + 8 * (i / 4)};
+  }
+  static HPA_HOST_DEVICE constexpr Coord b_coord(int lane, int i) { return {2 * (lane % 4) + i % 2 + 8 * (i / 2), lane / 4}; }
+  static HPA_HOST_DEVICE constexpr Coord d_coord(int lane, int i) { return {lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2}; }
+};
+
+/// A key, value or query element held by a lane: token (or query row) and element (of the head).
+struct Place {
+  int token, element;
+};
+
+/// S^T = K Q^T and O^T = V^T P^T by 16x16x16 products, taken two at a time so that a lane's share of every operand is 16 bytes:
+/// the lower half feeds the first product, the upper half the second. Lane = (i = lane % 16, g = lane / 16).
+///
+///   keys     A: token 8 (i / 4) + 4 product + i % 4, elements 8 g .. 8 g + 8 of a step of 32
+///   query    B: row i, elements 8 g .. 8 g + 8
+///   scores   D: row i, tokens 8 g + 4 product .. + 4, which packed is the B operand of the output product
+///   values   A: element i of 16, tokens 8 g .. 8 g + 8
+///   output   D: row i, elements 4 g .. 4 g + 4 of 16
+template <class Instruction>
+struct CdnaProducts {
+  static constexpr int width = 64;
+  static constexpr int rows = 16;          // query rows of a tile
+  static constexpr int row_slots = 1;      // rows that a lane holds scores of
+  static constexpr int tile_tokens = 32;   // tokens of a tile
+  static constexpr int score_products = 2; // products that cover a tile's tokens
+  static constexpr int element_step = 32;  // head elements that one call of scores() sums over
+  static constexpr int dim_step = 16;      // head elements that one call of output() yields
+  static constexpr int key_words = 4, key_run = 8;      // registers a lane; elements of one head next to each other
+  static constexpr int query_words = 4, query_run = 8;
+  static constexpr int value_words = 4, value_run = 8;  // tokens of one head element next to each other
+  static constexpr int prob_words = 4, output_run = 4;
+  static constexpr bool output_in_score_lane = true;    // a lane's output rows are its score rows
+
+  static HPA_HOST_DEVICE constexpr Place key_at(int lane, int product, int i) {
+    return {8 * (lane % 16 / 4) + 4 * product + lane % 4, 8 * (lane / 16) + i};
+  }
+  static HPA_HOST_DEVICE constexpr Place query_at(int lane, int i) { return {lane % 16, 8 * (lane / 16) + i}; }
+  static HPA_HOST_DEVICE constexpr int score_row(int lane, int) { return lane % 16; }
+  static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 8 * (lane / 16) + 4 * product + i; }
+  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {8 * (lane / 16) + i, lane % 16}; }
+  static HPA_HOST_DEVICE constexpr int output_row(int lane, int, int) { return lane % 16; }
+  static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return 4 * (lane / 16) + i; }
+  /// The lanes that hold scores of one row differ in these bits.
+  static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return i == 0 ? 16 : 32; }
+  static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return row; }
+
+  template <class D, class A, class B>
+  static HPA_DEVICE void scores(D& scores, const A& keys, const B& query) {
+    Instruction::fma2(scores, keys, query);
+  }
+  template <class D, class A, class B>
+  static HPA_DEVICE void output(D& output, const A& values, const B& probabilities) {
+    Instruction::fma2(output, values, probabilities);
+  }
+};
+
+/// S = Q K^T and O^T = V^T P^T by m16n8k16 products. Lane = (r = lane / 4, c = lane % 4).
+///
+///   query    A: rows r and r + 8, elements 4 c .. 4 c + 4 of a step of 16
+///   keys     B: token 4 (r / 2) + 2 product + r % 2, elements 4 c .. 4 c + 4
+///   scores   D: rows r (slot 0) and r + 8 (slot 1), tokens 4 c + 2 product .. + 2
+///   values   A: elements r and r + 8 of 16, tokens 4 c .. 4 c + 4
+///   output   D: elements r and r + 8, rows 2 c and 2 c + 1 of the slot's eight
+template <class Instruction>
+struct WarpProducts {
+  static constexpr int width = 32;
+  static constexpr int rows = 16;
+  static constexpr int row_slots = 2;
+  static constexpr int tile_tokens = 16;
+  static constexpr int score_products = 2;
+  static constexpr int element_step = 16;
+  static constexpr int dim_step = 16;
+  static constexpr int key_words = 2, key_run = 4;
+  static constexpr int query_words = 4, query_run = 4;
+  static constexpr int value_words = 4, value_run = 4;
+  static constexpr int prob_words = 2, output_run = 1;
+  static constexpr bool output_in_score_lane = false;
+
+  static HPA_HOST_DEVICE constexpr Place key_at(int lane, int product, int i) {
+    return {4 * (lane / 8) + 2 * product + lane / 4 % 2, 4 * (lane % 4) + i};
+  }
+  static HPA_HOST_DEVICE constexpr Place query_at(int lane, int i) { return {lane / 4 + 8 * (i / 4), 4 * (lane % 4) + i % 4}; }
+  static HPA_HOST_DEVICE constexpr int score_row(int lane, int slot) { return lane / 4 + 8 * slot; }
+  static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 4 * (lane % 4) + 2 * product + i; }
+  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {4 * (lane % 4) + i % 4, lane / 4 + 8 * (i / 4)}; }
+  static HPA_HOST_DEVICE constexpr int output_row(int lane, int slot, int i) { return 8 * slot + 2 * (lane % 4) + i % 2; }
+  static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return lane / 4 + 8 * (i / 2); }
+  static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return i == 0 ? 1 : 2; }
+  static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return 4 * (row % 8); }
+
+  template <class D, class A, class B>
+  static HPA_DEVICE void scores(D& scores, const A& keys, const B& query) {
+    Instruction::fma(scores, query, keys);
+  }
+  template <class D, class A, class B>
+  static HPA_DEVICE void output(D& output, const A& values, const B& probabilities) {
+    Instruction::fma(output, values, probabilities);
+  }
+};
+
+}  // namespace hpa::arch

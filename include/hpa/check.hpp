@@ -1,0 +1,229 @@
+// check(): the one rule table that says yes or no, and why. Pure: touches no device.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "hpa/args.hpp"
+#include "hpa/menu.hpp"
+#include "hpa/workspace.hpp"
+
+namespace hpa {
+
+namespace detail {
+
+/// "not compiled in; this menu has 64, 128", from the axis itself, so that text and kernels cannot disagree.
+template <class Axis>
+struct AxisText {
+  struct Text {
+    char data[160] = {};
+    std::size_t size = 0;
+    constexpr void add(const char* text) {
+      while (*text != '\0' && size + 1 < sizeof data) data[size++] = *text++;
+    }
+    constexpr void add(int value) {
+      if (value >= 10) add(value / 10);
+      const char digit[] = {char('0' + value % 10), '\0'};
+      add(digit);
+    }
+    constexpr void add(DType type) { add(name(type)); }
+    constexpr void add(bool value) { add(value ? "on" : "off"); }
+  };
+  static constexpr Text make() {
+    Text text;
+    text.add("not compiled in; this menu has ");
+    for (std::size_t i = 0; i < Axis::size; ++i) {
+      if (i > 0) text.add(", ");
+      text.add(Axis::values[i]);
+    }
+    return text;
+  }
+  static constexpr Text text = make();
+};
+
+/// One line of the rule table: the shape passes when `holds` does.
+struct Rule {
+  Status status;
+  const char* field;
+  const char* why;
+  bool (*holds)(const DecodeShape&, const Device&);
+};
+
+inline constexpr int max_grid_y = 65535;  // of both makers' launches
+inline constexpr int tile_rows = 16;      // query rows that one pass over the cache serves
+
+constexpr int row_tiles(const DecodeShape& shape) { return int(kernel::ceil_div(shape.gqa_ratio(), tile_rows)); }
+
+/// Rules in order; a rule may rely on those above it.
+template <class Menu>
+struct RuleTable {
+  using S = const DecodeShape&;
+  using D = const Device&;
+  static constexpr Status bad = Status::invalid_argument, none = Status::unsupported;
+  static constexpr Rule rules[] = {
+      {bad, "num_heads", "must be positive", [](S s, D) { return s.num_heads > 0; }},
+      {bad, "num_kv_heads", "must be positive", [](S s, D) { return s.num_kv_heads > 0; }},
+      {bad, "num_kv_heads", "must divide num_heads", [](S s, D) { return s.num_heads % s.num_kv_heads == 0; }},
+      {bad, "head_size", "must be positive", [](S s, D) { return s.head_size > 0; }},
+      {bad, "head_size_v", "must be positive, or 0 for head_size", [](S s, D) { return s.head_size_v >= 0; }},
+      {bad, "block_size", "must be positive", [](S s, D) { return s.block_size > 0; }},
+      {bad, "max_seqs", "must be positive", [](S s, D) { return s.max_seqs > 0; }},
+      {bad, "max_query_len", "must be positive", [](S s, D) { return s.max_query_len > 0; }},
+      {bad, "max_seq_len", "must be positive", [](S s, D) { return s.max_seq_len > 0; }},
+      {bad, "max_total_kv_tokens", "must be positive, or 0 for max_seqs * max_seq_len",
+       [](S s, D) { return s.max_total_kv_tokens >= 0; }},
+      {bad, "device", "compute_units must be positive", [](S, D d) { return d.compute_units > 0; }},
+      {none, "device", "no kernel for this architecture is compiled in", [](S, D d) { return d.arch == Menu::Machine::arch; }},
+      {none, "query", AxisText<typename Menu::query_types>::text.data, [](S s, D) { return Menu::query_types::has(s.query); }},
+      {none, "kv", "must be the query's type", [](S s, D) { return s.kv == s.query; }},
+      {none, "out", "must be the query's type", [](S s, D) { return s.out == s.query; }},
+      {none, "layout", "only KvLayout::vllm", [](S s, D) { return s.layout == KvLayout::vllm; }},
+      {none, "split", "only Split::by_length", [](S s, D) { return s.split == Split::by_length; }},
+      {none, "head_size", AxisText<typename Menu::head_sizes>::text.data, [](S s, D) { return Menu::head_sizes::has(s.head_size); }},
+      {none, "head_size_v", "must equal head_size", [](S s, D) { return s.head_size_of_v() == s.head_size; }},
+      {none, "block_size", AxisText<typename Menu::block_sizes>::text.data,
+       [](S s, D) { return Menu::block_sizes::has(s.block_size); }},
+      {none, "max_query_len", "only one query row a sequence", [](S s, D) { return s.max_query_len == 1; }},
+      {none, "alibi", AxisText<typename Menu::alibi>::text.data, [](S s, D) { return Menu::alibi::has(s.alibi); }},
+      {none, "sliding_window", "not supported", [](S s, D) { return !s.sliding_window; }},
+      {none, "soft_cap", "not supported", [](S s, D) { return !s.soft_cap; }},
+      {none, "sinks", "not supported", [](S s, D) { return !s.sinks; }},
+      {none, "num_heads", "more than 65535 heads", [](S s, D) { return s.num_heads <= max_grid_y; }},
+      {none, "num_kv_heads", "more than 65535 tiles of 16 query rows",
+       [](S s, D) { return std::int64_t{s.num_kv_heads} * row_tiles(s) <= max_grid_y; }},
+      {none, "max_seqs", "more than 2^26 sequences", [](S s, D) { return s.max_seqs <= 1 << 26; }},
+      {none, "max_seq_len", "more than 2^30 tokens", [](S s, D) { return s.max_seq_len <= 1 << 30; }},
+      {none, "max_total_kv_tokens", "more than 2^31 partitions: lower it, or max_seqs",
+       [](S s, D d) { return kernel::layout_of(s, kernel::partition_rule(s, d)).max_items < std::int64_t{1} << 31; }},
+  };
+};
+
+inline bool aligned(const void* pointer, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0; }
+
+/// Strides of something addressed as outer * outer_stride + inner * inner_stride, elements. 0 = dense.
+struct StridePair {
+  std::int64_t outer, inner;
+  const char* outer_field;
+  const char* inner_field;
+};
+
+/// `piece` elements lie together; there are `inner_count` of them in one outer step.
+inline Verdict check_strides(const StridePair& s, std::int64_t piece, std::int64_t inner_count, int multiple) {
+  const std::int64_t inner = s.inner == 0 ? piece : s.inner, outer = s.outer == 0 ? inner * inner_count : s.outer;
+  const Status bad = Status::invalid_argument;
+  if (inner < piece) return {bad, s.inner_field, "smaller than the data it steps over"};
+  if (outer < piece) return {bad, s.outer_field, "smaller than the data it steps over"};
+  if (outer < (inner_count - 1) * inner + piece && inner_count > 1 && inner < outer)
+    return {bad, s.outer_field, "smaller than the data it steps over"};
+  if (inner == outer && inner_count > 1) return {bad, s.inner_field, "equal to the outer stride: the data overlap"};
+  if (inner % multiple != 0) return {bad, s.inner_field, "not a multiple of one vector load or store"};
+  if (outer % multiple != 0) return {bad, s.outer_field, "not a multiple of one vector load or store"};
+  return {};
+}
+
+struct PointerRule {
+  const void* pointer;
+  std::size_t alignment;
+  const char* field;
+};
+
+template <std::size_t N>
+inline Verdict check_pointers(const PointerRule (&pointers)[N]) {
+  for (const PointerRule& rule : pointers)
+    if (rule.pointer == nullptr) return {Status::invalid_argument, rule.field, "must not be null"};
+  for (const PointerRule& rule : pointers)
+    if (!aligned(rule.pointer, rule.alignment))
+      return {Status::invalid_argument, rule.field, rule.alignment == 16 ? "must be 16-byte aligned" : "not aligned to its elements"};
+  return {};
+}
+
+/// A pointer or value that belongs to a feature: given exactly when the shape has the feature.
+inline Verdict check_feature(bool in_shape, bool given, const char* field, const char* missing, const char* unexpected) {
+  if (in_shape == given) return {};
+  return {Status::invalid_argument, field, given ? unexpected : missing};
+}
+
+inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) {
+  const Verdict verdicts[] = {
+      check_feature(shape.lse, args.lse != nullptr, "lse", "must not be null: shape.lse is set", "given, but shape.lse is not set"),
+      check_feature(shape.alibi, args.alibi_slopes != nullptr, "alibi_slopes", "must not be null: shape.alibi is set",
+                    "given, but shape.alibi is not set"),
+      check_feature(shape.sinks, args.sinks != nullptr, "sinks", "must not be null: shape.sinks is set",
+                    "given, but shape.sinks is not set"),
+      check_feature(shape.soft_cap, args.soft_cap != 0.f, "soft_cap", "must be positive: shape.soft_cap is set",
+                    "given, but shape.soft_cap is not set"),
+      check_feature(shape.sliding_window, args.window != 0, "window", "must be positive: shape.sliding_window is set",
+                    "given, but shape.sliding_window is not set"),
+      check_feature(false, args.k_scale != nullptr && size_of(shape.kv) == 2, "k_scale", "", "given, but 16-bit KV has no scale"),
+      check_feature(false, args.v_scale != nullptr && size_of(shape.kv) == 2, "v_scale", "", "given, but 16-bit KV has no scale"),
+      check_feature(false, args.out_scale != nullptr && size_of(shape.out) == 2, "out_scale", "",
+                    "given, but 16-bit output has no scale"),
+      check_feature(false, args.key_token_stride != 0 && shape.layout == KvLayout::vllm, "key_token_stride", "",
+                    "given, but the vllm layout has no token stride"),
+      check_feature(false, args.value_token_stride != 0 && shape.layout == KvLayout::vllm, "value_token_stride", "",
+                    "given, but the vllm layout has no token stride"),
+  };
+  for (const Verdict& verdict : verdicts)
+    if (!verdict) return verdict;
+  return {};
+}
+
+inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& key, const StridePair& value) {
+  const std::int64_t slab = std::int64_t{shape.head_size} * shape.block_size;
+  const int x = per_16_bytes(shape.kv);
+  if (Verdict v = check_strides(key, slab, shape.num_kv_heads, x); !v) return v;
+  return check_strides(value, slab, shape.num_kv_heads, x);
+}
+
+}  // namespace detail
+
+/// Whether the menu has a kernel for the shape on the device; else the first rule that fails.
+template <class Menu = default_menu>
+Verdict check(const DecodeShape& shape, const Device& device) {
+  for (const detail::Rule& rule : detail::RuleTable<Menu>::rules)
+    if (!rule.holds(shape, device)) return {rule.status, rule.field, rule.why};
+  return {};
+}
+
+/// As above, and the arguments: null, misaligned or impossible pointers, counts, strides and values. Reads no device memory.
+template <class Menu = default_menu>
+Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
+  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  const Status bad = Status::invalid_argument;
+  if (args.num_seqs <= 0) return {bad, "num_seqs", "must be positive"};
+  if (args.num_seqs > shape.max_seqs) return {bad, "num_seqs", "more than shape.max_seqs"};
+  if (args.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
+  const detail::PointerRule pointers[] = {
+      {args.query, 16, "query"},   {args.key_cache, 16, "key_cache"},       {args.value_cache, 16, "value_cache"},
+      {args.out, 8, "out"},        {args.block_tables, 4, "block_tables"}, {args.seq_lens, 4, "seq_lens"}};
+  if (Verdict v = detail::check_pointers(pointers); !v) return v;
+  if (!detail::aligned(args.query_start_loc, 4)) return {bad, "query_start_loc", "not aligned to its elements"};
+  if (!detail::aligned(args.lse, 4)) return {bad, "lse", "not aligned to its elements"};
+  if (!detail::aligned(args.alibi_slopes, 4)) return {bad, "alibi_slopes", "not aligned to its elements"};
+  if (Verdict v = detail::check_features(shape, args); !v) return v;
+  if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
+  if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
+                                        shape.head_size, shape.num_heads, per_16_bytes(shape.query));
+      !v)
+    return v;
+  if (Verdict v = detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
+                                              {args.value_block_stride, args.value_head_stride, "value_block_stride", "value_head_stride"});
+      !v)
+    return v;
+  if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
+                                        shape.head_size_of_v(), shape.num_heads, 4);
+      !v)
+    return v;
+  if (args.block_table_row_stride != 0 && args.block_table_row_stride < args.block_table_width)
+    return {bad, "block_table_row_stride", "smaller than the data it steps over"};
+  return {};
+}
+
+/// Bytes of workspace that plan() and decode() of this shape need on this device. Pure; lengths never enter. 0 when check() says no.
+inline std::size_t workspace_bytes(const DecodeShape& shape, const Device& device) {
+  return check(shape, device) ? kernel::layout_of(shape, kernel::partition_rule(shape, device)).bytes : 0;
+}
+
+}  // namespace hpa

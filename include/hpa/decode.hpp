@@ -1,0 +1,107 @@
+// decode(): attention of one layer by the plan of the step. paged_attention(): plan and decode in one call.
+#pragma once
+
+#include <cmath>
+
+#include "hpa/kernel/decode_kernel.hpp"
+#include "hpa/kernel/reduce_kernel.hpp"
+#include "hpa/plan.hpp"
+
+namespace hpa {
+
+namespace detail {
+
+/// Strides in bytes, dense where 0: `piece` elements, `inner_count` of them in one outer step.
+struct ByteStrides {
+  std::int64_t outer, inner;
+};
+constexpr ByteStrides byte_strides(std::int64_t outer, std::int64_t inner, std::int64_t piece, std::int64_t inner_count, DType type) {
+  const std::int64_t dense_inner = inner == 0 ? piece : inner;
+  return {(outer == 0 ? dense_inner * inner_count : outer) * size_of(type), dense_inner * size_of(type)};
+}
+
+inline kernel::KvView kv_view(const void* cache, std::int64_t block_stride, std::int64_t head_stride, const DecodeShape& shape) {
+  const ByteStrides strides =
+      byte_strides(block_stride, head_stride, std::int64_t{shape.head_size} * shape.block_size, shape.num_kv_heads, shape.kv);
+  return {static_cast<const char*>(cache), strides.outer, strides.inner};
+}
+
+inline kernel::RowView row_view(const void* data, std::int64_t row_stride, std::int64_t head_stride, int heads, int head_size,
+                                DType type) {
+  const ByteStrides strides = byte_strides(row_stride, head_stride, head_size, heads, type);
+  return {static_cast<char*>(const_cast<void*>(data)), strides.outer, strides.inner};
+}
+
+inline kernel::DecodeParams decode_params(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
+  kernel::DecodeParams params{};
+  params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, shape.num_heads, shape.head_size, shape.query);
+  params.keys = kv_view(args.key_cache, args.key_block_stride, args.key_head_stride, shape);
+  params.values = kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape);
+  params.block_tables = args.block_tables;
+  params.table_row_stride = args.block_table_row_stride == 0 ? args.block_table_width : args.block_table_row_stride;
+  params.result = {row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out),
+                   args.lse, p.parts.partials, p.parts.states, shape.num_heads};
+  params.alibi_slopes = args.alibi_slopes;
+  params.header = p.parts.header;
+  params.items = p.parts.items;
+  params.gqa_ratio = shape.gqa_ratio();
+  params.row_tiles = row_tiles(shape);
+  params.scale_log2 = (args.scale == 0.f ? 1.f / std::sqrt(float(shape.head_size)) : args.scale) * kernel::log2_e;
+  params.stamp = p.stamp;
+  return params;
+}
+
+/// Workgroups for `work` pieces in x when `y` rows of the grid run beside each other: as many as the chip holds, no more than pieces.
+inline int grid_x(std::int64_t work, std::int64_t y, const Device& device) {
+  const std::int64_t held = std::int64_t{device.compute_units} * tuning(device.arch).workgroups_per_unit;
+  const std::int64_t x = kernel::ceil_div(held, y);
+  return int(work < x ? work : x);
+}
+
+template <class Machine, class C>
+Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
+  const kernel::DecodeParams params = decode_params(shape, args, p);
+  const int y = shape.num_kv_heads * params.row_tiles;
+  using Decode = kernel::DecodeKernel<Machine, C>;
+  if (Verdict v = arch::launch<Decode>({grid_x(p.layout.max_items, y, p.device), y}, params, stream); !v) return v;
+  if (p.layout.max_slots == 0) return {};
+  using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::out>;
+  const int reduce_y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));
+  const std::int64_t workgroups = kernel::ceil_div(p.layout.max_split_rows, Reduce::waves);
+  return arch::launch<Reduce>({grid_x(workgroups, reduce_y, p.device), reduce_y},
+                              {params.result, p.parts.header, p.parts.split_rows, p.stamp}, stream);
+}
+
+}  // namespace detail
+
+/// Attention of one layer, by the plan that plan() left in the workspace for the same shape, num_seqs and lengths. Writes out (and
+/// lse) of every row that plan found; rows of skipped sequences keep their bytes.
+template <class Menu = default_menu>
+Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
+  const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);
+  if (!p.verdict) return p.verdict;
+  Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
+  Menu::dispatch(shape, [&](auto config) {
+    verdict = detail::run_decode<typename Menu::Machine, decltype(config)>(shape, args, p, stream);
+  });
+  return verdict;
+}
+
+/// plan() and decode() in one call, for callers with one layer.
+template <class Menu = default_menu>
+Verdict paged_attention(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
+  if (Verdict v = plan<Menu>(shape, args, workspace, stream); !v) return v;
+  return decode<Menu>(shape, args, workspace, stream);
+}
+
+/// decode() of one kernel chosen at compile time; the shape must agree with it. Needs plan_with<Config>() and
+/// workspace_bytes_with<Config>().
+template <class Config, class Machine = arch::DefaultMachine>
+Verdict decode_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
+  using Menu = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::alibi>, Machine>;
+  const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, Config::partition_tokens);
+  if (!p.verdict) return p.verdict;
+  return detail::run_decode<Machine, Config>(shape, args, p, stream);
+}
+
+}  // namespace hpa

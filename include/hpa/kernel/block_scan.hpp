@@ -1,0 +1,45 @@
+// Exclusive prefix sums over a workgroup, one value a lane.
+#pragma once
+
+#include <cstdint>
+
+#include "hpa/arch/arch.hpp"
+
+namespace hpa::kernel {
+
+/// What the plan kernel counts.
+struct Counts {
+  std::int64_t tokens;
+  std::int32_t items, slots, split_rows, unused;
+
+  HPA_HOST_DEVICE constexpr Counts operator+(const Counts& o) const {
+    return {tokens + o.tokens, items + o.items, slots + o.slots, split_rows + o.split_rows, 0};
+  }
+};
+
+/// Replaces each lane's value by the sum of all values before it and returns the sum of all. `lds` holds one T a wave.
+template <class M, class T>
+HPA_DEVICE T exclusive_scan(typename M::Wave& wave, typename M::template Lane<T>& value, T* lds) {
+  typename M::template Lane<T> inclusive = value;
+  for (int distance = 1; distance < M::width; distance *= 2) {
+    const auto before = wave.shuffle(inclusive, [&](int lane) { return lane < distance ? lane : lane - distance; });
+    wave.each([&](int lane) {
+      if (lane >= distance) inclusive[lane] = before[lane] + inclusive[lane];
+    });
+  }
+  wave.each([&](int lane) {
+    if (lane == M::width - 1) lds[wave.index()] = inclusive[lane];
+  });
+  wave.barrier();
+  T before_wave{}, total{};
+  for (int i = 0; i < wave.waves(); ++i) {
+    if (i == wave.index()) before_wave = total;
+    total = total + lds[i];
+  }
+  wave.barrier();  // lds may be written again
+  const auto shifted = wave.shuffle(inclusive, [&](int lane) { return lane == 0 ? 0 : lane - 1; });
+  wave.each([&](int lane) { value[lane] = lane == 0 ? before_wave : before_wave + shifted[lane]; });
+  return total;
+}
+
+}  // namespace hpa::kernel

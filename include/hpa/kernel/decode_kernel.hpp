@@ -1,0 +1,229 @@
+// decode: a fixed grid of workgroups loops over the items of the plan. The waves of a workgroup stream tiles of their own and meet
+// at the item's end to merge.
+#pragma once
+
+#include "hpa/kernel/decode_tile.hpp"
+#include "hpa/kernel/work_list.hpp"
+
+namespace hpa::kernel {
+
+/// Rows of query, out and lse: [row, head]; strides in bytes.
+struct RowView {
+  char* data;
+  std::int64_t row_stride, head_stride;
+  HPA_HOST_DEVICE char* at(std::int64_t row, std::int64_t head) const { return data + row * row_stride + head * head_stride; }
+};
+
+/// Where results go: the output itself, or partials for the reduce kernel.
+struct ResultView {
+  RowView out;
+  float* lse;              // [num_rows, num_heads] or nullptr
+  float* partial;          // [slots, num_heads, head_size]
+  PartialState* states;    // [slots, num_heads]
+  std::int32_t num_heads;
+};
+
+struct DecodeParams {
+  RowView query;
+  KvView keys, values;
+  const std::int32_t* block_tables;
+  std::int64_t table_row_stride;
+  ResultView result;
+  const float* alibi_slopes;
+  PlanHeader* header;
+  const Item* items;
+  std::int32_t gqa_ratio, row_tiles;  // row_tiles = ceil(gqa_ratio / 16): grid y is KV heads * row_tiles
+  float scale_log2;
+  std::uint32_t stamp;
+};
+
+/// Writes four neighbouring elements of one row's result. `sum` is not divided yet.
+template <class M, DType Out, class Floats4>
+HPA_DEVICE void store_result(const ResultView& result, std::int64_t row, std::int64_t head, int element, const Floats4& sum,
+                             const PartialState& state) {
+  const bool empty = state.total == 0.f || state.total < 0.f;  // NaN is not empty
+  const float divide = empty ? 0.f : M::reciprocal(state.total);
+  Words<2> packed{{0, 0}};
+  if (!empty)
+    packed = {{M::template pack<Out>(sum[0] * divide, sum[1] * divide), M::template pack<Out>(sum[2] * divide, sum[3] * divide)}};
+  M::Wave::store(result.out.at(row, head) + element * size_of(Out), packed);
+  if (result.lse != nullptr && element == 0)
+    result.lse[row * result.num_heads + head] = empty ? -__builtin_inff() : (state.maximum + M::log2(state.total)) * ln_2;
+}
+
+template <class M, class C>
+struct DecodeKernel {
+  using Machine = M;
+  using Params = DecodeParams;
+  using Wave = typename M::Wave;
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+  using Floats4 = typename M::Floats4;
+  using Operand = typename QueryTile<M, C>::Operand;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+
+  static constexpr int waves = M::decode_waves;
+  static constexpr int chunks = C::head_size / 4;  // a thread merges four elements of a row
+  static constexpr int rows_a_pass = waves * M::width / chunks < Products::rows ? waves * M::width / chunks : Products::rows;
+  static constexpr int merge_bytes = waves * rows_a_pass * chunks * 16;
+  static constexpr int states_offset = QueryTile<M, C>::lds_bytes;  // waves still read the query when the first one writes its state
+  static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
+  static constexpr int lds_bytes = merge_bytes > states_offset + states_bytes ? merge_bytes : states_offset + states_bytes;
+  static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
+
+  /// The query rows of a workgroup: 16 at most, of one KV head.
+  struct Rows {
+    std::int32_t kv_head, first_head, count;
+  };
+
+  static HPA_DEVICE void run(Wave& wave, const Params& p) {
+    const PlanHeader header = wave.uniform(p.header);
+    if (header.stamp != p.stamp) return report(wave, p, PlanError::other_shape, 0);
+    const std::int32_t kv_head = wave.workgroup_y() / p.row_tiles, first = wave.workgroup_y() % p.row_tiles * Products::rows;
+    const std::int32_t left = p.gqa_ratio - first;
+    const Rows rows{kv_head, kv_head * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
+    for (std::int32_t i = wave.workgroup_x(); i < header.num_items; i += wave.workgroups_x()) {
+      decode_item(wave, p, wave.uniform(p.items + i), rows);
+      if (i + wave.workgroups_x() < header.num_items) wave.barrier();  // LDS is free for the next item
+    }
+  }
+
+ private:
+  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item, const Rows& rows) {
+    auto* const query = reinterpret_cast<Operand*>(wave.lds());
+    WaveStream<M, C> stream({p.keys, p.values, p.block_tables + item.sequence * p.table_row_stride, rows.kv_head, item.begin,
+                             item.end, item.seq_len - 1, p.scale_log2});
+    const auto stage_query = [&] {
+      QueryTile<M, C>::stage(wave, query, [&](int row) {
+        return p.query.at(item.query_row, rows.first_head + (row < rows.count ? row : rows.count - 1));
+      });
+      wave.barrier();
+    };
+    if (wave.index() < stream.tiles()) {
+      stream.open(wave, wave.index());
+      stage_query();
+      if constexpr (C::alibi) load_slopes(wave, p, rows, stream);
+      stream.softmax.clear(wave);
+      const int last = stream.full_tiles(wave, query, wave.index());
+      stream.last_tile(wave, query, last);
+    } else {
+      stage_query();
+      stream.softmax.clear(wave);
+    }
+    if (stream.met_negative_id) report(wave, p, PlanError::block_id_negative, item.sequence);
+    merge_waves(wave, p, item, rows, stream);
+  }
+
+  static HPA_DEVICE void load_slopes(Wave& wave, const Params& p, const Rows& rows, WaveStream<M, C>& stream) {
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int slot = 0; slot < Products::row_slots; ++slot) {
+        const int row = Products::score_row(lane, slot);
+        stream.alibi_slopes[slot][lane] = p.alibi_slopes[rows.first_head + (row < rows.count ? row : rows.count - 1)] * log2_e;
+      }
+    });
+  }
+
+  /// The waves' outputs become one, `rows_a_pass` rows at a time: states through LDS, then outputs through the same LDS.
+  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, WaveStream<M, C>& stream) {
+    auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset);
+    auto* const outputs = reinterpret_cast<Floats4*>(wave.lds());
+    for (int first = 0; first < rows.count; first += rows_a_pass) {
+      if (first > 0) wave.barrier();  // the pass before has been read
+      write_states(wave, states, stream);
+      wave.barrier();
+      Lane<PartialState> merged;
+      Lane<float> weights[waves];
+      wave.each([&](int lane) { weigh(states, row_of(wave, lane, first), merged[lane], weights, lane); });
+      wave.barrier();
+      write_outputs(wave, outputs, first, stream.softmax);
+      wave.barrier();
+      wave.each([&](int lane) {
+        const int row = row_of(wave, lane, first), chunk = thread_of(wave, lane) % chunks;
+        if (row >= first + rows_a_pass || row >= rows.count) return;
+        Floats4 sum{0.f, 0.f, 0.f, 0.f};
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) {
+          const Floats4 part = outputs[place_of(w, row - first, chunk)];
+          HPA_UNROLL
+          for (int i = 0; i < 4; ++i) sum[i] = sum[i] + part[i] * weights[w][lane];
+        }
+        store(p.result, item, rows.first_head + row, 4 * chunk, sum, merged[lane]);
+      });
+    }
+  }
+
+  static HPA_DEVICE int thread_of(const Wave& wave, int lane) { return wave.index() * M::width + lane; }
+  static HPA_DEVICE int row_of(const Wave& wave, int lane, int first) { return first + thread_of(wave, lane) / chunks; }
+  /// Where a wave leaves four elements of a row: rows are rotated against each other so that LDS banks are used evenly.
+  static HPA_DEVICE int place_of(int wave, int row, int chunk) { return (wave * rows_a_pass + row) * chunks + (chunk ^ row % 8); }
+
+  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const WaveStream<M, C>& stream) {
+    PartialState* const own = states + wave.index() * Products::rows;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int slot = 0; slot < Products::row_slots; ++slot) {
+        const int row = Products::score_row(lane, slot);
+        if (lane == Products::score_lane_of(row)) own[row].maximum = stream.softmax.reference[slot][lane];
+        HPA_UNROLL
+        for (int i = 0; i < 4; ++i)
+          if (Products::output_element(lane, i) == 0)
+            own[Products::output_row(lane, slot, i)].total = stream.met_negative_id ? -1.f : stream.softmax.total[slot][lane][i];
+      }
+    });
+  }
+
+  static HPA_DEVICE void weigh(const PartialState* states, int row, PartialState& merged, Lane<float> (&weights)[waves], int lane) {
+    merged = {-__builtin_inff(), 0.f};
+    if (row >= Products::rows) return;
+    bool failed = false;
+    HPA_UNROLL
+    for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, states[w * Products::rows + row].maximum);
+    HPA_UNROLL
+    for (int w = 0; w < waves; ++w) {
+      const PartialState state = states[w * Products::rows + row];
+      weights[w][lane] = state.maximum == -__builtin_inff() ? 0.f : M::exp2(state.maximum - merged.maximum);
+      merged.total += state.total * weights[w][lane];
+      failed = failed || state.total < 0.f;
+    }
+    if (failed) merged.total = -1.f;
+  }
+
+  static HPA_DEVICE void write_outputs(const Wave& wave, Floats4* outputs, int first, const RunningSoftmax<M, C>& softmax) {
+    constexpr int run = Products::output_run;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int slot = 0; slot < Products::row_slots; ++slot) {
+        HPA_UNROLL
+        for (int i = 0; i < 4; i += run) {
+          const int row = Products::output_row(lane, slot, i) - first;
+          if (row < 0 || row >= rows_a_pass) continue;
+          HPA_UNROLL
+          for (int dim = 0; dim < Traits::dims; ++dim) {
+            const int element = dim * Products::dim_step + Products::output_element(lane, i);
+            Floats4& place = outputs[place_of(wave.index(), row, element / 4)];
+            if constexpr (run == 4) place = softmax.output[slot][dim][lane];
+            else place[element % 4] = softmax.output[slot][dim][lane][i];
+          }
+        }
+      }
+    });
+  }
+
+  static HPA_DEVICE void store(const ResultView& result, const Item& item, std::int32_t head, int element, const Floats4& sum,
+                               const PartialState& state) {
+    if (item.slot < 0) return store_result<M, C::out>(result, item.query_row, head, element, sum, state);
+    const std::int64_t partial = std::int64_t(item.slot) * result.num_heads + head;
+    M::Wave::store(result.partial + partial * C::head_size + element, sum);
+    if (element == 0) M::Wave::store(result.states + partial, state);
+  }
+
+  static HPA_DEVICE void report(const Wave& wave, const Params& p, PlanError error, std::int32_t sequence) {
+    wave.each([&](int lane) {
+      if (lane == 0) wave.atomic_min(&p.header->first_error, encode_error(error, sequence));
+    });
+  }
+};
+
+}  // namespace hpa::kernel

@@ -1,0 +1,137 @@
+// One wave's stream of tiles: load, multiply, mask, update, multiply. No barrier, no LDS but the query's.
+#pragma once
+
+#include "hpa/kernel/softmax.hpp"
+#include "hpa/kernel/work_list.hpp"
+
+namespace hpa::kernel {
+
+/// What a wave needs to know of the item whose tiles it streams.
+struct TileStream {
+  KvView keys, values;
+  const std::int32_t* table_row;  // of the item's sequence
+  int kv_head;
+  int begin, end;                 // tokens of the item
+  int query_position;             // of the row that reads them
+  float scale_log2;               // logit scale * log2(e)
+};
+
+/// The state of one wave while it streams tiles first, first + stride, .. of an item.
+template <class M, class C>
+class WaveStream {
+ public:
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+  using Blocks = typename Traits::Blocks;
+  using Wave = typename M::Wave;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+  using Operand = typename QueryTile<M, C>::Operand;
+
+  RunningSoftmax<M, C> softmax;
+  Lane<float> alibi_slopes[C::alibi ? Products::row_slots : 1];  // times log2(e); unused without alibi
+  bool met_negative_id = false;
+
+  HPA_DEVICE WaveStream(const TileStream& stream) : stream_(stream), tiles_(int(ceil_div(stream.end - stream.begin, Traits::tokens))) {}
+
+  HPA_DEVICE int tiles() const { return tiles_; }
+
+  /// Asks for the first tile's keys and values and for the second tile's block ids.
+  HPA_DEVICE void open(const Wave& wave, int first) {
+    next_ = checked(blocks_of(wave, first));
+    keys_.request(wave, stream_.keys, stream_.kv_head, next_);
+    HPA_UNROLL
+    for (int dim = 0; dim < Traits::dims; ++dim) values_.request(wave, dim, stream_.values, stream_.kv_head, next_);
+    next_ = blocks_of(wave, first + wave.waves());
+  }
+
+  /// The wave's tiles but the last: each is followed by another, asked for while this one is used.
+  HPA_DEVICE int full_tiles(const Wave& wave, const Operand* query, int first) {
+    int tile = first;
+    for (; tile + wave.waves() < tiles_; tile += wave.waves()) {
+      Scores<M, C> scores = multiply_keys(wave, query);
+      next_ = checked(next_);
+      keys_.request(wave, stream_.keys, stream_.kv_head, next_);
+      const Blocks after_next = blocks_of(wave, tile + 2 * wave.waves());
+      add_values<true>(wave, scores, tile);
+      next_ = after_next;
+    }
+    return tile;
+  }
+
+  /// The wave's last tile, the only one that may hold tokens past the end.
+  HPA_DEVICE void last_tile(const Wave& wave, const Operand* query, int tile) {
+    Scores<M, C> scores = multiply_keys(wave, query);
+    const Visible visible{0, stream_.end - stream_.begin - tile * Traits::tokens};
+    if (!visible.whole(Traits::tokens)) {
+      scores.mask(wave, visible);
+      mask_values<M, C>(wave, values_, visible);
+    }
+    add_values<false>(wave, scores, tile);
+  }
+
+ private:
+  /// Past the last tile the ids of the last one are read again: nothing uses them.
+  HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
+    const int inside = tile < tiles_ ? tile : tiles_ - 1;
+    return read_blocks<Traits::tokens, C::block_size>(wave, stream_.table_row, stream_.begin + inside * Traits::tokens, stream_.end);
+  }
+
+  HPA_DEVICE Blocks checked(const Blocks& blocks) {
+    met_negative_id = met_negative_id || blocks.negative();
+    return in_range(blocks);
+  }
+
+  HPA_DEVICE Scores<M, C> multiply_keys(const Wave& wave, const Operand* query) {
+    Scores<M, C> scores;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int p = 0; p < Products::score_products; ++p) scores.product[p][lane] = typename M::Floats4{0.f, 0.f, 0.f, 0.f};
+    });
+    HPA_UNROLL
+    for (int step = 0; step < Traits::steps; ++step) {
+      Lane<Operand> rows;
+      wave.each([&](int lane) { rows[lane] = query[step * M::width + lane]; });
+      HPA_UNROLL
+      for (int p = 0; p < Products::score_products; ++p) Products::scores(scores.product[p], keys_.operand[step][p], rows);
+    }
+    scores.scale(wave, stream_.scale_log2);
+    return scores;
+  }
+
+  template <bool RequestNext>
+  HPA_DEVICE void add_values(const Wave& wave, Scores<M, C>& scores, int tile) {
+    if constexpr (C::alibi)
+      scores.add_alibi(wave, alibi_slopes, stream_.begin + tile * Traits::tokens - stream_.query_position);
+    typename RunningSoftmax<M, C>::Probabilities probabilities[Products::row_slots];
+    softmax.probabilities(wave, scores, probabilities);
+    const auto ones = all_ones(wave);
+    HPA_UNROLL
+    for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(softmax.total[slot], ones, probabilities[slot]);
+    HPA_UNROLL
+    for (int dim = 0; dim < Traits::dims; ++dim) {
+      HPA_UNROLL
+      for (int slot = 0; slot < Products::row_slots; ++slot)
+        Products::output(softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
+      if constexpr (RequestNext) values_.request(wave, dim, stream_.values, stream_.kv_head, next_);
+    }
+  }
+
+  HPA_DEVICE static Lane<Words<Products::value_words>> all_ones(const Wave& wave) {
+    constexpr std::uint32_t one = Format<C::query>::encode(1.f);
+    Lane<Words<Products::value_words>> ones;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int i = 0; i < Products::value_words; ++i) ones[lane].word[i] = one | one << 16;
+    });
+    return ones;
+  }
+
+  TileStream stream_;
+  int tiles_;
+  Blocks next_;
+  KeyTile<M, C> keys_;
+  ValueTile<M, C> values_;
+};
+
+}  // namespace hpa::kernel

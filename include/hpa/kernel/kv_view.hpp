@@ -1,0 +1,64 @@
+// Addresses in the paged cache. The only place that multiplies a block id by a stride, in 64 bits.
+#pragma once
+
+#include <cstdint>
+
+#include "hpa/types.hpp"
+
+namespace hpa::kernel {
+
+/// One cache: a base and two strides in bytes. The bytes of a (block, KV head) lie together: its slab.
+struct KvView {
+  const char* data;
+  std::int64_t block_stride, head_stride;
+
+  HPA_HOST_DEVICE const char* slab(std::int64_t block, std::int64_t head) const {
+    return data + block * block_stride + head * head_stride;
+  }
+};
+
+/// Byte offsets inside a slab of the vllm layout: K [head_size / x, block_size, x], V [head_size, block_size].
+template <DType Type, int BlockSize>
+struct VllmSlab {
+  static constexpr int x = per_16_bytes(Type);
+  static HPA_HOST_DEVICE constexpr int key_offset(int slot, int element) {
+    return ((element / x * BlockSize + slot) * x + element % x) * size_of(Type);
+  }
+  static HPA_HOST_DEVICE constexpr int value_offset(int slot, int element) { return (element * BlockSize + slot) * size_of(Type); }
+};
+
+/// The one or two blocks that a tile of tokens lies in. A second block that does not exist is the first once more: the same
+/// addresses, masked like any other token past the end.
+template <int TileTokens, int BlockSize>
+struct TileBlocks {
+  static_assert(BlockSize % TileTokens == 0 || TileTokens == 2 * BlockSize, "a tile is a part of one block, or two blocks");
+  static constexpr bool two = TileTokens > BlockSize;
+
+  std::int32_t first, second;
+  std::int32_t first_slot;  // of the tile in its block; 0 when the tile holds whole blocks
+
+  HPA_HOST_DEVICE std::int32_t block_of(int token) const { return two && token >= BlockSize ? second : first; }
+  HPA_HOST_DEVICE int slot_of(int token) const { return two ? token % BlockSize : first_slot + token; }
+  HPA_HOST_DEVICE bool negative() const { return (first | second) < 0; }
+};
+
+/// Reads the ids of the tile that starts at token `begin` of a sequence with `seq_len` tokens. Entries at or past
+/// ceil(seq_len / BlockSize) are never read.
+template <int TileTokens, int BlockSize, class Wave>
+HPA_DEVICE TileBlocks<TileTokens, BlockSize> read_blocks(const Wave& wave, const std::int32_t* table_row, int begin, int seq_len) {
+  using Blocks = TileBlocks<TileTokens, BlockSize>;
+  const int block = begin / BlockSize, last = (seq_len - 1) / BlockSize;
+  const std::int32_t first = wave.uniform(table_row + block);
+  const std::int32_t second = Blocks::two ? wave.uniform(table_row + (block < last ? block + 1 : block)) : first;
+  return {first, second, Blocks::two ? 0 : begin % BlockSize};
+}
+
+/// Block ids are checked where they are read; an impossible one is replaced by block 0 and its row comes out empty.
+template <int TileTokens, int BlockSize>
+HPA_DEVICE TileBlocks<TileTokens, BlockSize> in_range(TileBlocks<TileTokens, BlockSize> blocks) {
+  blocks.first = blocks.first < 0 ? 0 : blocks.first;
+  blocks.second = blocks.second < 0 ? 0 : blocks.second;
+  return blocks;
+}
+
+}  // namespace hpa::kernel

@@ -1,0 +1,129 @@
+// plan: lengths -> items, on the device. One workgroup reads every sequence once, scans how many items each needs and writes them.
+#pragma once
+
+#include <cstdint>
+
+#include "hpa/kernel/block_scan.hpp"
+#include "hpa/kernel/work_list.hpp"
+
+namespace hpa::kernel {
+
+struct PlanParams {
+  const std::int32_t* seq_lens;         // [num_seqs]
+  const std::int32_t* query_start_loc;  // [num_seqs + 1] or nullptr
+  std::int32_t num_seqs, max_query_len;
+  std::int64_t max_seq_len;
+  std::int64_t table_tokens;     // block_table_width * block_size
+  std::int64_t total_kv_tokens;  // the workspace holds items for so many
+  PartitionRule rule;
+  std::uint32_t stamp;
+  PlanHeader* header;
+  Item* items;
+  SplitRow* split_rows;
+};
+
+/// One sequence as plan sees it.
+struct Request {
+  std::int32_t query_row = 0;
+  std::int32_t seq_len = 0;  // 0 also when in error: the row is written as an empty one
+  bool active = false;       // has a query row that decode must write
+  PlanError error = PlanError::none;
+};
+
+HPA_DEVICE Request read_request(const PlanParams& p, std::int32_t sequence) {
+  Request request;
+  std::int32_t rows = 1;
+  request.query_row = sequence;
+  if (p.query_start_loc != nullptr) {
+    const std::int32_t begin = p.query_start_loc[sequence], end = p.query_start_loc[sequence + 1];
+    if (begin < 0 || end < begin || end > p.query_start_loc[p.num_seqs]) {
+      request.error = PlanError::query_start_loc;  // no row to write: nothing says where it is
+      return request;
+    }
+    request.query_row = begin;
+    rows = end - begin;
+  }
+  request.active = rows > 0 && rows <= p.max_query_len;
+  if (!request.active) return request;
+  const std::int32_t length = p.seq_lens[sequence];
+  if (length < 0) request.error = PlanError::seq_len_negative;
+  else if (length > p.max_seq_len) request.error = PlanError::seq_len_above_max;
+  else if (length > p.table_tokens) request.error = PlanError::seq_len_above_table;
+  else request.seq_len = length;
+  return request;
+}
+
+HPA_DEVICE Counts count_work(const PlanParams& p, const Request& request) {
+  if (!request.active) return {};
+  const auto partitions = std::int32_t(p.rule.partitions(request.seq_len));
+  const bool split = partitions > 1;
+  return {0, partitions, split ? partitions : 0, split ? 1 : 0, 0};
+}
+
+HPA_DEVICE void write_work(const PlanParams& p, const Request& request, std::int32_t sequence, const Counts& before) {
+  const auto partitions = std::int32_t(p.rule.partitions(request.seq_len));
+  const std::int64_t tokens = p.rule.tokens(request.seq_len);
+  for (std::int32_t i = 0; i < partitions; ++i) {
+    const std::int64_t begin = i * tokens, end = begin + tokens;
+    p.items[before.items + i] = {sequence,
+                                 request.query_row,
+                                 std::int32_t(begin),
+                                 std::int32_t(end < request.seq_len ? end : request.seq_len),
+                                 partitions > 1 ? before.slots + i : -1,
+                                 request.seq_len,
+                                 {0, 0}};
+  }
+  if (partitions > 1) p.split_rows[before.split_rows] = {request.query_row, before.slots, partitions, 0};
+}
+
+template <class M>
+struct PlanKernel {
+  using Machine = M;
+  using Params = PlanParams;
+  using Wave = typename M::Wave;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+  static constexpr int waves = M::plan_waves;
+  static constexpr int lds_bytes = waves * int(sizeof(Counts));
+
+  static HPA_DEVICE void run(Wave& wave, const Params& p) {
+    auto* lds = reinterpret_cast<Counts*>(wave.lds());
+    if (wave.index() == 0) wave.each([&](int lane) {
+      if (lane == 0) p.header->first_error = no_error;
+    });
+    wave.barrier();
+    Counts before{};
+    for (std::int32_t first = 0; first < p.num_seqs; first += waves * M::width) {
+      Lane<Request> request;
+      Lane<Counts> counts;
+      const auto sequence = [&](int lane) { return first + wave.index() * M::width + lane; };
+      wave.each([&](int lane) {
+        request[lane] = sequence(lane) < p.num_seqs ? read_request(p, sequence(lane)) : Request{};
+        counts[lane] = {request[lane].seq_len, 0, 0, 0, 0};
+      });
+      const Counts tokens = exclusive_scan<M>(wave, counts, lds);
+      wave.each([&](int lane) {
+        if (before.tokens + counts[lane].tokens + request[lane].seq_len > p.total_kv_tokens && request[lane].seq_len > 0) {
+          request[lane].error = PlanError::total_kv_tokens;
+          request[lane].seq_len = 0;
+        }
+        counts[lane] = count_work(p, request[lane]);
+      });
+      const Counts work = exclusive_scan<M>(wave, counts, lds);
+      wave.each([&](int lane) {
+        if (request[lane].active) write_work(p, request[lane], sequence(lane), before + counts[lane]);
+        if (request[lane].error != PlanError::none)
+          wave.atomic_min(&p.header->first_error, encode_error(request[lane].error, sequence(lane)));
+      });
+      before = before + tokens + work;
+    }
+    if (wave.index() == 0) wave.each([&](int lane) {
+      if (lane != 0) return;
+      p.header->stamp = p.stamp;
+      p.header->num_items = before.items;
+      p.header->num_split_rows = before.split_rows;
+    });
+  }
+};
+
+}  // namespace hpa::kernel

@@ -1,0 +1,87 @@
+// reduce: merges the partials of split rows, in index order. A lane has four elements of one head; a wave has one to four heads.
+#pragma once
+
+#include "hpa/kernel/decode_kernel.hpp"
+
+namespace hpa::kernel {
+
+struct ReduceParams {
+  ResultView result;
+  const PlanHeader* header;
+  const SplitRow* split_rows;
+  std::uint32_t stamp;
+};
+
+template <class M, int HeadSize, DType Out>
+struct ReduceKernel {
+  using Machine = M;
+  using Params = ReduceParams;
+  using Wave = typename M::Wave;
+  using Floats4 = typename M::Floats4;
+  static constexpr int waves = M::row_waves;
+  static constexpr int lds_bytes = 0;
+  static constexpr int lanes_a_head = HeadSize / 4;
+  static constexpr int heads_a_wave = M::width / lanes_a_head;
+  static constexpr int batch = 4;  // partials in flight at a time
+  static_assert(M::width % lanes_a_head == 0);
+
+  /// Grid x and the waves of a workgroup cover split rows, grid y covers heads.
+  static HPA_DEVICE void run(Wave& wave, const Params& p) {
+    const PlanHeader header = wave.uniform(p.header);
+    if (header.stamp != p.stamp) return;  // decode has reported it
+    for (std::int32_t i = wave.workgroup_x() * waves + wave.index(); i < header.num_split_rows; i += wave.workgroups_x() * waves) {
+      const SplitRow row = wave.uniform(p.split_rows + i);
+      wave.each([&](int lane) {
+        const std::int32_t head = wave.workgroup_y() * heads_a_wave + lane / lanes_a_head;
+        if (head < p.result.num_heads) merge_row(p.result, row, head, 4 * (lane % lanes_a_head));
+      });
+    }
+  }
+
+ private:
+  static HPA_DEVICE void merge_row(const ResultView& result, const SplitRow& row, std::int32_t head, int element) {
+    PartialState merged{-__builtin_inff(), 0.f};
+    Floats4 sum{0.f, 0.f, 0.f, 0.f};
+    bool failed = false;
+    for (std::int32_t first = 0; first < row.partitions; first += batch) {
+      PartialState state[batch];
+      Floats4 part[batch];
+      HPA_UNROLL
+      for (int i = 0; i < batch; ++i) load_partial(result, row, first + i, head, element, state[i], part[i]);
+      float maximum = merged.maximum;
+      HPA_UNROLL
+      for (int i = 0; i < batch; ++i) maximum = M::max(maximum, state[i].maximum);
+      const float keep = weight(merged.maximum, maximum);
+      merged.total *= keep;
+      HPA_UNROLL
+      for (int e = 0; e < 4; ++e) sum[e] = sum[e] * keep;
+      HPA_UNROLL
+      for (int i = 0; i < batch; ++i) {
+        const float share = weight(state[i].maximum, maximum);
+        failed = failed || state[i].total < 0.f;
+        merged.total += state[i].total * share;
+        HPA_UNROLL
+        for (int e = 0; e < 4; ++e) sum[e] = sum[e] + part[i][e] * share;
+      }
+      merged.maximum = maximum;
+    }
+    if (failed) merged.total = -1.f;
+    store_result<M, Out>(result, row.query_row, head, element, sum, merged);
+  }
+
+  /// Past the last partition: an empty state.
+  static HPA_DEVICE void load_partial(const ResultView& result, const SplitRow& row, std::int32_t i, std::int32_t head, int element,
+                                      PartialState& state, Floats4& part) {
+    state = {-__builtin_inff(), 0.f};
+    part = Floats4{0.f, 0.f, 0.f, 0.f};
+    if (i >= row.partitions) return;
+    const std::int64_t partial = std::int64_t(row.slot + i) * result.num_heads + head;
+    state = M::Wave::template load<PartialState>(result.states + partial);
+    part = M::Wave::template load<Floats4>(result.partial + partial * HeadSize + element);
+  }
+
+  /// What a sum taken against maximum `from` counts for against `to`; nothing when it is empty.
+  static HPA_DEVICE float weight(float from, float to) { return from == -__builtin_inff() ? 0.f : M::exp2(from - to); }
+};
+
+}  // namespace hpa::kernel

@@ -1,0 +1,105 @@
+// Tiles in registers: the keys and values that a wave has asked for, and the query rows that it multiplies them with.
+#pragma once
+
+#include "hpa/arch/products.hpp"
+#include "hpa/kernel/kv_view.hpp"
+
+namespace hpa::kernel {
+
+using arch::Place;
+using arch::Words;
+
+/// The compile-time facts of a (machine, config) pair that the tile code shares.
+template <class M, class C>
+struct TileTraits {
+  using Products = typename M::template Products<C::query>;
+  using Slab = VllmSlab<C::kv, C::block_size>;
+  using Blocks = TileBlocks<Products::tile_tokens, C::block_size>;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+  static constexpr int tokens = Products::tile_tokens;
+  static constexpr int steps = C::head_size / Products::element_step;  // calls of scores() a product
+  static constexpr int dims = C::head_size / Products::dim_step;       // calls of output() a tile
+  static constexpr int scores_a_slot = 4 / Products::row_slots;        // of the four floats of a score product
+  static_assert(C::head_size % Products::element_step == 0 && C::head_size % Products::dim_step == 0);
+};
+
+/// Copies a lane's share of an operand from memory: runs of `Run` elements that are next to each other there.
+template <class Wave, int Run, int N, class Address>
+HPA_DEVICE void load_runs(const Wave& wave, Words<N>& operand, Address&& address_of_element) {
+  constexpr int run_words = Run / 2;
+  HPA_UNROLL
+  for (int run = 0; run < N / run_words; ++run) {
+    const auto piece = wave.template load<Words<run_words>>(address_of_element(run * Run));
+    HPA_UNROLL
+    for (int i = 0; i < run_words; ++i) operand.word[run * run_words + i] = piece.word[i];
+  }
+}
+
+/// The keys of one tile: [step of elements][score product].
+template <class M, class C>
+struct KeyTile {
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+  typename Traits::template Lane<Words<Products::key_words>> operand[Traits::steps][Products::score_products];
+
+  HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, int kv_head, const typename Traits::Blocks& blocks) {
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int product = 0; product < Products::score_products; ++product) {
+        const Place first = Products::key_at(lane, product, 0);
+        const char* slab = cache.slab(blocks.block_of(first.token), kv_head);
+        const char* start = slab + Traits::Slab::key_offset(blocks.slot_of(first.token), first.element);
+        HPA_UNROLL
+        for (int step = 0; step < Traits::steps; ++step) {
+          constexpr int step_bytes = Traits::Slab::key_offset(0, Products::element_step);
+          load_runs<typename M::Wave, Products::key_run>(wave, operand[step][product][lane],
+                                                         [&](int) { return start + step * step_bytes; });
+        }
+      }
+    });
+  }
+};
+
+/// The values of one tile: [step of head elements].
+template <class M, class C>
+struct ValueTile {
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+  typename Traits::template Lane<Words<Products::value_words>> operand[Traits::dims];
+
+  HPA_DEVICE void request(const typename M::Wave& wave, int dim, const KvView& cache, int kv_head,
+                          const typename Traits::Blocks& blocks) {
+    wave.each([&](int lane) {
+      const Place first = Products::value_at(lane, 0);
+      const char* slab = cache.slab(blocks.block_of(first.token), kv_head);
+      load_runs<typename M::Wave, Products::value_run>(wave, operand[dim][lane], [&](int i) {
+        const Place at = Products::value_at(lane, i);
+        return slab + Traits::Slab::value_offset(blocks.slot_of(at.token), dim * Products::dim_step + at.element);
+      });
+    });
+  }
+};
+
+/// The query rows of one tile, in LDS as operands: [step][lane].
+template <class M, class C>
+struct QueryTile {
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+  using Operand = Words<Products::query_words>;
+  static constexpr int lds_bytes = Traits::steps * M::width * int(sizeof(Operand));
+
+  /// `row_address(row)` is the first element of a query row; rows past the last are given the last one's, so nothing is masked.
+  template <class RowAddress>
+  static HPA_DEVICE void stage(const typename M::Wave& wave, Operand* lds, RowAddress&& row_address) {
+    for (int step = wave.index(); step < Traits::steps; step += wave.waves())
+      wave.each([&](int lane) {
+        load_runs<typename M::Wave, Products::query_run>(wave, lds[step * M::width + lane], [&](int i) {
+          const Place at = Products::query_at(lane, i);
+          return row_address(at.token) + (step * Products::element_step + at.element) * size_of(C::query);
+        });
+      });
+  }
+};
+
+}  // namespace hpa::kernel

@@ -1,0 +1,79 @@
+// From products to logits: scale, bias and mask. Everything is in base 2.
+#pragma once
+
+#include "hpa/kernel/tile.hpp"
+
+namespace hpa::kernel {
+
+inline constexpr float log2_e = 1.4426950408889634f;
+inline constexpr float ln_2 = 0.6931471805599453f;
+
+/// The tokens of a tile that its rows see: [begin, end), counted from the tile's first.
+struct Visible {
+  int begin, end;
+  HPA_HOST_DEVICE bool whole(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
+  HPA_HOST_DEVICE bool has(int token) const { return token >= begin && token < end; }
+};
+
+/// The scores of one tile: [score product], four floats a lane: row slot by row slot, token by token.
+template <class M, class C>
+struct Scores {
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+  typename Traits::template Lane<typename M::Floats4> product[Products::score_products];
+
+  /// Calls f(score, slot, token) for every score of a lane; slot is the lane's row slot, token is counted from the tile's first.
+  template <class F>
+  HPA_DEVICE void each_score(int lane, F&& f) {
+    HPA_UNROLL
+    for (int p = 0; p < Products::score_products; ++p) {
+      HPA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int slot = i / Traits::scores_a_slot;
+        f(product[p][lane][i], slot, Products::score_token(lane, p, i % Traits::scores_a_slot));
+      }
+    }
+  }
+
+  HPA_DEVICE void scale(const typename M::Wave& wave, float factor) {
+    wave.each([&](int lane) {
+      each_score(lane, [&](auto& score, int, int) { score = score * factor; });
+    });
+  }
+
+  /// score += slope of the row's head * (key position - query position).
+  template <class Slopes>
+  HPA_DEVICE void add_alibi(const typename M::Wave& wave, const Slopes& slope, int first_key_minus_query) {
+    wave.each([&](int lane) {
+      each_score(lane, [&](auto& score, int slot, int token) {
+        score = score + slope[slot][lane] * float(first_key_minus_query + token);
+      });
+    });
+  }
+
+  HPA_DEVICE void mask(const typename M::Wave& wave, const Visible& visible) {
+    wave.each([&](int lane) {
+      each_score(lane, [&](auto& score, int, int token) {
+        if (!visible.has(token)) score = -__builtin_inff();
+      });
+    });
+  }
+};
+
+/// Values that no row sees become zero: a probability of zero does not hide a NaN.
+template <class M, class C>
+HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Visible& visible) {
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+  wave.each([&](int lane) {
+    HPA_UNROLL
+    for (int word = 0; word < Products::value_words; ++word) {
+      const int token = Products::value_at(lane, 2 * word).token;
+      const std::uint32_t keep = (visible.has(token) ? 0xffffu : 0u) | (visible.has(token + 1) ? 0xffff0000u : 0u);
+      HPA_UNROLL
+      for (int dim = 0; dim < Traits::dims; ++dim) values.operand[dim][lane].word[word] &= keep;
+    }
+  });
+}
+
+}  // namespace hpa::kernel

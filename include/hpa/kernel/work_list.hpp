@@ -1,0 +1,124 @@
+// What plan() leaves in the workspace and decode() reads: the rule that cuts rows, the items, the rows to reduce, the errors.
+#pragma once
+
+#include <cstdint>
+
+#include "hpa/arch/arch.hpp"
+#include "hpa/status.hpp"
+
+namespace hpa::kernel {
+
+HPA_HOST_DEVICE constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Tokens of a partition as a function of the row's length and of the shape alone, so that a row's bits never depend on its
+/// neighbours. Measured on both makers' chips: long partitions win, and a cut pays only where rows cannot fill the chip.
+struct PartitionRule {
+  int fixed = 0;           // tokens a partition whatever the length; 0 = by the rest
+  int rows = 1;            // (sequence, KV head) pairs that the shape allows
+  int compute_units = 1;   // of the chip
+  int whole_row_tokens = 4096;
+  int long_partition = 2048;
+  int min_partition = 128;
+  static constexpr int max_long_partitions = 64;  // of a row in a batch that fills the chip: longer rows get longer partitions
+
+  HPA_HOST_DEVICE constexpr bool rows_fill_the_chip() const { return rows >= compute_units; }
+
+  HPA_HOST_DEVICE constexpr std::int64_t tokens(std::int64_t seq_len) const {
+    if (fixed > 0) return fixed;
+    if (rows_fill_the_chip()) {
+      if (seq_len <= whole_row_tokens) return whole_row_tokens;
+      return power_of_two_from(long_partition, ceil_div(seq_len, max_long_partitions));
+    }
+    return power_of_two_from(min_partition, ceil_div(seq_len * rows, compute_units));
+  }
+
+  HPA_HOST_DEVICE constexpr std::int64_t partitions(std::int64_t seq_len) const {
+    return seq_len == 0 ? 1 : ceil_div(seq_len, tokens(seq_len));
+  }
+
+  /// At least partitions(seq_len) for every seq_len up to `max_seq_len`; sizes the workspace.
+  constexpr std::int64_t max_partitions(std::int64_t max_seq_len) const {
+    if (fixed > 0) return ceil_div(max_seq_len, fixed);
+    if (!rows_fill_the_chip()) return min(ceil_div(compute_units, rows), ceil_div(max_seq_len, min_partition));
+    if (max_seq_len <= whole_row_tokens) return 1;
+    return min(max_long_partitions, ceil_div(max_seq_len, long_partition));
+  }
+
+  /// At most tokens(seq_len) for every row that is cut.
+  constexpr std::int64_t min_tokens() const {
+    return fixed > 0 ? fixed : rows_fill_the_chip() ? long_partition : min_partition;
+  }
+
+ private:
+  static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+  static HPA_HOST_DEVICE constexpr std::int64_t power_of_two_from(std::int64_t start, std::int64_t at_least) {
+    while (start < at_least) start *= 2;
+    return start;
+  }
+};
+
+/// Tokens [begin, end) of one sequence, for every KV head. begin == end: an empty row, whose output is written all the same.
+struct alignas(16) Item {
+  std::int32_t sequence;   // row of the block table
+  std::int32_t query_row;  // row of query, out and lse
+  std::int32_t begin, end;
+  std::int32_t slot;       // partial result; negative = the row's only item, which writes the output itself
+  std::int32_t seq_len;
+  std::int32_t unused[2];
+};
+
+/// A row whose partials [slot, slot + partitions) the reduce kernel merges, in that order.
+struct alignas(16) SplitRow {
+  std::int32_t query_row, slot, partitions, unused;
+};
+
+/// A partial result of one (slot, query head): out = sum of exp2(score - maximum) * v, not divided; total = sum of exp2(..).
+struct PartialState {
+  float maximum;  // base 2
+  float total;    // negative: the partition met a block id that cannot be, and the whole row counts as empty
+};
+
+/// What the device can find wrong. The smallest (sequence, error) of a step is kept.
+enum class PlanError : std::int32_t {
+  none,
+  seq_len_negative,
+  seq_len_above_max,
+  seq_len_above_table,
+  query_start_loc,
+  total_kv_tokens,
+  block_id_negative,
+  other_shape
+};
+inline constexpr std::int32_t no_error = 0x7fffffff;
+HPA_HOST_DEVICE constexpr std::int32_t encode_error(PlanError error, std::int32_t sequence) {
+  return sequence * 16 + std::int32_t(error);  // max_seqs stays below 2^27
+}
+
+constexpr Verdict verdict_of(PlanError error) {
+  switch (error) {
+    case PlanError::none: break;
+    case PlanError::seq_len_negative: return {Status::invalid_argument, "seq_lens", "a sequence length is negative"};
+    case PlanError::seq_len_above_max: return {Status::invalid_argument, "seq_lens", "a sequence is longer than shape.max_seq_len"};
+    case PlanError::seq_len_above_table:
+      return {Status::invalid_argument, "seq_lens", "a sequence is longer than block_table_width * block_size"};
+    case PlanError::query_start_loc:
+      return {Status::invalid_argument, "query_start_loc", "must start at 0 or above and never decrease"};
+    case PlanError::total_kv_tokens:
+      return {Status::invalid_argument, "seq_lens", "the lengths add up to more than shape.max_total_kv_tokens"};
+    case PlanError::block_id_negative:
+      return {Status::invalid_argument, "block_tables", "a block id within a sequence's length is negative"};
+    case PlanError::other_shape:
+      return {Status::invalid_argument, "workspace", "decode was called with another shape or partition size than plan"};
+  }
+  return {};
+}
+
+/// The start of the workspace.
+struct alignas(16) PlanHeader {
+  std::uint32_t stamp;        // of the shape planned for
+  std::int32_t num_items;     // filled entries of the item list
+  std::int32_t num_split_rows;
+  std::int32_t first_error;   // encode_error(), or no_error
+};
+
+}  // namespace hpa::kernel

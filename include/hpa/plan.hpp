@@ -1,0 +1,105 @@
+// plan(): lengths -> work list, on the device. Once a step; every layer of the step decodes by it.
+#pragma once
+
+#include "hpa/check.hpp"
+#include "hpa/kernel/plan_kernel.hpp"
+
+namespace hpa {
+
+namespace detail {
+
+/// A mark of what a plan was made for; decode() refuses a workspace that was planned for something else.
+constexpr std::uint32_t stamp_of(const DecodeShape& shape, const DecodeArgs& args, int partition_tokens) {
+  const std::int64_t fields[] = {shape.head_size,     shape.block_size,       shape.num_heads,           shape.num_kv_heads,
+                                 shape.max_seqs,      shape.max_query_len,    shape.max_seq_len,         shape.total_kv_tokens(),
+                                 args.num_seqs,       partition_tokens,       int(shape.query),          shape.lse};
+  std::uint32_t hash = 2166136261u;  // FNV-1a
+  for (const std::int64_t field : fields)
+    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ std::uint32_t(field >> (8 * byte) & 0xff)) * 16777619u;
+  return hash;
+}
+
+/// All that plan() and decode() derive on the host from a shape, arguments and a workspace.
+struct Prepared {
+  Verdict verdict;
+  Device device;
+  kernel::PartitionRule rule;
+  kernel::WorkspaceLayout layout;
+  kernel::CarvedWorkspace parts;
+  std::uint32_t stamp;
+};
+
+template <class Menu>
+Prepared prepare(const DecodeShape& shape, const DecodeArgs& args, const Workspace& workspace, int partition_tokens) {
+  Prepared p{};
+  if (p.verdict = current_device(&p.device); !p.verdict) return p;
+  if (p.verdict = check<Menu>(shape, args, p.device); !p.verdict) return p;
+  p.rule = kernel::partition_rule(shape, p.device, partition_tokens);
+  p.layout = kernel::layout_of(shape, p.rule);
+  if (p.verdict = kernel::check_workspace(workspace, p.layout.bytes); !p.verdict) return p;
+  p.parts = kernel::carve(workspace, p.layout);
+  p.stamp = stamp_of(shape, args, partition_tokens);
+  return p;
+}
+
+template <class Menu>
+Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream, int partition_tokens) {
+  const Prepared p = prepare<Menu>(shape, args, workspace, partition_tokens);
+  if (!p.verdict) return p.verdict;
+  const kernel::PlanParams params{args.seq_lens,
+                                  args.query_start_loc,
+                                  args.num_seqs,
+                                  shape.max_query_len,
+                                  shape.max_seq_len,
+                                  std::int64_t{args.block_table_width} * shape.block_size,
+                                  shape.total_kv_tokens(),
+                                  p.rule,
+                                  p.stamp,
+                                  p.parts.header,
+                                  p.parts.items,
+                                  p.parts.split_rows};
+  return arch::launch<kernel::PlanKernel<typename Menu::Machine>>({1, 1}, params, stream);
+}
+
+}  // namespace detail
+
+/// Reads seq_lens and query_start_loc on the device and writes the work list into the workspace. Depends on those, on num_seqs and on
+/// block_table_width alone. Legal while a stream is being captured; a captured plan stays right for all lengths within the shape.
+///
+/// What it finds wrong in the device data (see workspace_error) turns the sequence into an empty one; the others are not touched.
+template <class Menu = default_menu>
+Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
+  return detail::run_plan<Menu>(shape, args, workspace, stream, 0);
+}
+
+/// plan() for decode_with<Config>(): partitions of Config::partition_tokens.
+template <class Config, class Machine = arch::DefaultMachine>
+Verdict plan_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
+  return detail::run_plan<menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::alibi>, Machine>>(
+      shape, args, workspace, stream, Config::partition_tokens);
+}
+
+/// workspace_bytes() for plan_with and decode_with.
+template <class Config>
+std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device) {
+  return check(shape, device)
+             ? kernel::layout_of(shape, kernel::partition_rule(shape, device, Config::partition_tokens)).bytes
+             : 0;
+}
+
+/// After a synchronise: what the last plan and the decodes after it found wrong in the device data; ok when nothing. Waits for the
+/// stream. `sequence`, when given, receives the first sequence at fault, or -1.
+inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence = nullptr) {
+  if (sequence != nullptr) *sequence = -1;
+  if (Verdict v = kernel::check_workspace(workspace, sizeof(kernel::PlanHeader)); !v) return v;
+  kernel::PlanHeader header{};
+  if (Verdict v = arch::read_back(&header, workspace.data, sizeof header, stream); !v) return v;
+  if (header.first_error == kernel::no_error) return {};
+  const auto error = kernel::PlanError(header.first_error & 15);
+  if (header.first_error < 0 || error == kernel::PlanError::none || error > kernel::PlanError::other_shape)
+    return {Status::invalid_argument, "workspace", "holds no plan"};
+  if (sequence != nullptr) *sequence = header.first_error >> 4;
+  return kernel::verdict_of(error);
+}
+
+}  // namespace hpa
