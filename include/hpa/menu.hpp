@@ -16,7 +16,7 @@ template <auto First, auto... Rest>
 struct axis {
   using Value = decltype(First);
   static constexpr std::size_t size = 1 + sizeof...(Rest);
-  static constexpr Value values[] = {First, Rest...};
+  static constexpr Value values[size] = {First, Rest...};
 
   static constexpr bool has(Value value) { return ((value == First) || ... || (value == Rest)); }
 
