@@ -75,7 +75,7 @@ struct RuleTable {
       {bad, "max_total_kv_tokens", "must be positive, or 0 for max_seqs * max_seq_len",
        [](S s, D) { return s.max_total_kv_tokens >= 0; }},
       {bad, "device", "compute_units must be positive", [](S, D d) { return d.compute_units > 0; }},
-      {none, "device", "no kernel for this architecture is compiled in", [](S, D d) { return d.arch == Menu::Machine::arch; }},
+      {none, "device", "no kernel for this architecture is compiled in", [](S, D d) { return Menu::Machine::runs_on(d.arch); }},
       {none, "query", AxisText<typename Menu::query_types>::text.data, [](S s, D) { return Menu::query_types::has(s.query); }},
       {none, "kv", "must be the query's type", [](S s, D) { return s.kv == s.query; }},
       {none, "out", "must be the query's type", [](S s, D) { return s.out == s.query; }},

@@ -132,9 +132,9 @@ class HostWorkgroup {
 template <int Width>
 struct HostMachine {
   static_assert(Width == 64 || Width == 32, "wave widths are 64 (CDNA) and 32 (NVIDIA)");
-  static constexpr Arch arch = Arch::host;
   static constexpr int width = Width;
   static constexpr int decode_waves = 4, plan_waves = 2, row_waves = 2;  // waves a workgroup, by kernel
+  static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
 
   template <class T>
   using Lane = HostLane<T, Width>;
@@ -153,6 +153,7 @@ struct HostMachine {
     int workgroup_y() const { return y_; }
     int workgroups_x() const { return workgroups_x_; }
     void place(int x, int y, int workgroups_x) { x_ = x, y_ = y, workgroups_x_ = workgroups_x; }
+    void refresh() {}
     /// Runs the body for every lane; the lane's values are element `lane` of Lane objects.
     template <class Body>
     void each(Body&& body) const {
@@ -196,6 +197,7 @@ struct HostMachine {
     }
     std::byte* lds() const { return workgroup_.lds(); }
     void barrier() const { workgroup_.barrier(); }
+    void keep_order() const {}
 
    private:
     HostWorkgroup& workgroup_;

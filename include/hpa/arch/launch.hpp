@@ -1,40 +1,120 @@
 // The runtime behind the machines: which device is current, how a kernel is launched, how a few bytes come back.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 
 #include "hpa/arch/arch.hpp"
 #include "hpa/status.hpp"
 
+#if defined(HPA_PLATFORM_HIP)
+#include "hpa/arch/cdna.hpp"
+#else
 #include "hpa/arch/host.hpp"
+#endif
 
 namespace hpa {
 
 namespace arch {
-using DefaultMachine = HostMachine<64>;
 
 /// Workgroups in x and y.
 struct Grid {
   int x, y;
 };
 
+#if defined(HPA_PLATFORM_HIP)
+
+using DefaultMachine = Cdna;
+
+inline Verdict verdict_of(hipError_t error) {
+  return error == hipSuccess ? Verdict{} : Verdict{Status::device_error, "stream", hipGetErrorString(error)};
+}
+
+template <class Kernel>
+__global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, Kernel::Machine::min_waves_per_simd) void entry(
+    const typename Kernel::Params params) {
+  __shared__ alignas(16) std::byte lds[Kernel::lds_bytes > 0 ? Kernel::lds_bytes : 1];
+  typename Kernel::Machine::Wave wave(lds);
+  Kernel::run(wave, params);
+}
+
+template <class Kernel>
+Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
+  (void)hipGetLastError();  // an error of somebody else's must not be reported as ours
+  entry<Kernel><<<dim3(unsigned(grid.x), unsigned(grid.y)), dim3(Kernel::waves * Kernel::Machine::width), 0, stream>>>(params);
+  return verdict_of(hipGetLastError());
+}
+
+inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream stream) {
+  if (Verdict v = verdict_of(hipMemcpyAsync(to, from, bytes, hipMemcpyDeviceToHost, stream)); !v) return v;
+  return verdict_of(hipStreamSynchronize(stream));
+}
+
+inline bool arch_named(const char* gcn_name, Arch* arch) {
+  for (const Arch candidate : {Arch::gfx90a, Arch::gfx942, Arch::gfx950})
+    if (std::strncmp(gcn_name, name(candidate), std::strlen(name(candidate))) == 0) {
+      *arch = candidate;
+      return true;
+    }
+  *arch = std::strncmp(gcn_name, "gfx12", 5) == 0 ? Arch::gfx12 : Arch::gfx11;
+  return std::strncmp(gcn_name, "gfx11", 5) == 0 || std::strncmp(gcn_name, "gfx12", 5) == 0;
+}
+
+inline Verdict query_device(int ordinal, Device* device) {
+  hipDeviceProp_t properties;
+  if (Verdict v = verdict_of(hipGetDeviceProperties(&properties, ordinal)); !v) return v;
+  if (!arch_named(properties.gcnArchName, &device->arch))
+    return {Status::unsupported, "device", "the library knows gfx90a, gfx942, gfx950, gfx11 and gfx12; this device is another"};
+  device->compute_units = properties.multiProcessorCount;
+  return {};
+}
+
+inline Verdict current_ordinal(int* ordinal) { return verdict_of(hipGetDevice(ordinal)); }
+
+#else
+
+using DefaultMachine = HostMachine<64>;
+
 template <class Kernel>
 Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
   return run_on_host<Kernel>(grid.x, grid.y, params, stream.threads);
 }
 
-/// Copies `bytes` of device memory to the host, after all that the stream holds.
 inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream) {
   std::memcpy(to, from, bytes);
   return {};
 }
+
+/// The host counts as eight compute units, whatever the machine has, so that a row is cut the same way everywhere.
+inline Verdict query_device(int, Device* device) {
+  *device = {Arch::host, 8};
+  return {};
+}
+
+inline Verdict current_ordinal(int* ordinal) {
+  *ordinal = 0;
+  return {};
+}
+
+#endif
+
 }  // namespace arch
 
-/// The device that calls of this thread run on. The host counts as eight compute units, whatever the machine has, so that a row is
-/// cut the same way everywhere.
+/// The device that calls of this thread run on. Asks the runtime once a device; later calls read what it said.
 inline Verdict current_device(Device* device) {
   if (device == nullptr) return {Status::invalid_argument, "device", "must not be null"};
-  *device = {Arch::host, 8};
+  constexpr int remembered = 64;
+  static std::atomic<std::uint32_t> known[remembered];  // 0, or compute units * 256 + arch
+  int ordinal = 0;
+  if (Verdict v = arch::current_ordinal(&ordinal); !v) return v;
+  if (ordinal < remembered)
+    if (const std::uint32_t seen = known[ordinal].load(std::memory_order_relaxed); seen != 0) {
+      *device = {Arch(seen & 0xff), int(seen >> 8)};
+      return {};
+    }
+  if (Verdict v = arch::query_device(ordinal, device); !v) return v;
+  if (ordinal < remembered)
+    known[ordinal].store(std::uint32_t(device->compute_units) << 8 | std::uint32_t(device->arch), std::memory_order_relaxed);
   return {};
 }
 

@@ -17,7 +17,7 @@ namespace hpa::arch {
 
 /// N registers of 32 bits; each holds two 16-bit elements, the first in the lower half.
 template <int N>
-struct alignas(4 * N) Words {
+struct alignas((N & (N - 1)) == 0 ? 4 * N : 4) Words {
   std::uint32_t word[N];
 };
 

@@ -91,6 +91,7 @@ struct DecodeKernel {
 
  private:
   static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item, const Rows& rows) {
+    wave.refresh();
     auto* const query = reinterpret_cast<Operand*>(wave.lds());
     WaveStream<M, C> stream({p.keys, p.values, p.block_tables + item.sequence * p.table_row_stride, rows.kv_head, item.begin,
                              item.end, item.seq_len - 1, p.scale_log2});
@@ -127,6 +128,7 @@ struct DecodeKernel {
 
   /// The waves' outputs become one, `rows_a_pass` rows at a time: states through LDS, then outputs through the same LDS.
   static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, WaveStream<M, C>& stream) {
+    wave.refresh();
     auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset);
     auto* const outputs = reinterpret_cast<Floats4*>(wave.lds());
     for (int first = 0; first < rows.count; first += rows_a_pass) {

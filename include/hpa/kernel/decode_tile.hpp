@@ -37,21 +37,26 @@ class WaveStream {
   HPA_DEVICE int tiles() const { return tiles_; }
 
   /// Asks for the first tile's keys and values and for the second tile's block ids.
-  HPA_DEVICE void open(const Wave& wave, int first) {
+  HPA_DEVICE void open(Wave& wave, int first) {
     next_ = checked(blocks_of(wave, first));
+    wave.keep_order();
     keys_.request(wave, stream_.keys, stream_.kv_head, next_);
+    wave.keep_order();
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) values_.request(wave, dim, stream_.values, stream_.kv_head, next_);
+    wave.keep_order();
     next_ = blocks_of(wave, first + wave.waves());
   }
 
   /// The wave's tiles but the last: each is followed by another, asked for while this one is used.
-  HPA_DEVICE int full_tiles(const Wave& wave, const Operand* query, int first) {
+  HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
     int tile = first;
     for (; tile + wave.waves() < tiles_; tile += wave.waves()) {
       Scores<M, C> scores = multiply_keys(wave, query);
       next_ = checked(next_);
+      wave.keep_order();
       keys_.request(wave, stream_.keys, stream_.kv_head, next_);
+      wave.keep_order();
       const Blocks after_next = blocks_of(wave, tile + 2 * wave.waves());
       add_values<true>(wave, scores, tile);
       next_ = after_next;
@@ -60,7 +65,7 @@ class WaveStream {
   }
 
   /// The wave's last tile, the only one that may hold tokens past the end.
-  HPA_DEVICE void last_tile(const Wave& wave, const Operand* query, int tile) {
+  HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     Scores<M, C> scores = multiply_keys(wave, query);
     const Visible visible{0, stream_.end - stream_.begin - tile * Traits::tokens};
     if (!visible.whole(Traits::tokens)) {
@@ -82,12 +87,13 @@ class WaveStream {
     return in_range(blocks);
   }
 
-  HPA_DEVICE Scores<M, C> multiply_keys(const Wave& wave, const Operand* query) {
+  HPA_DEVICE Scores<M, C> multiply_keys(Wave& wave, const Operand* query) {
     Scores<M, C> scores;
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int p = 0; p < Products::score_products; ++p) scores.product[p][lane] = typename M::Floats4{0.f, 0.f, 0.f, 0.f};
     });
+    wave.refresh();  // the query stays in LDS: in registers it would cost as many as the keys of half a tile
     HPA_UNROLL
     for (int step = 0; step < Traits::steps; ++step) {
       Lane<Operand> rows;
@@ -100,11 +106,12 @@ class WaveStream {
   }
 
   template <bool RequestNext>
-  HPA_DEVICE void add_values(const Wave& wave, Scores<M, C>& scores, int tile) {
+  HPA_DEVICE void add_values(Wave& wave, Scores<M, C>& scores, int tile) {
     if constexpr (C::alibi)
       scores.add_alibi(wave, alibi_slopes, stream_.begin + tile * Traits::tokens - stream_.query_position);
     typename RunningSoftmax<M, C>::Probabilities probabilities[Products::row_slots];
     softmax.probabilities(wave, scores, probabilities);
+    wave.keep_order();
     const auto ones = all_ones(wave);
     HPA_UNROLL
     for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(softmax.total[slot], ones, probabilities[slot]);
@@ -113,7 +120,11 @@ class WaveStream {
       HPA_UNROLL
       for (int slot = 0; slot < Products::row_slots; ++slot)
         Products::output(softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
-      if constexpr (RequestNext) values_.request(wave, dim, stream_.values, stream_.kv_head, next_);
+      if constexpr (RequestNext) {
+        wave.keep_order();
+        values_.request(wave, dim, stream_.values, stream_.kv_head, next_);
+        wave.keep_order();
+      }
     }
   }
 

@@ -37,7 +37,7 @@ struct RunningSoftmax {
   }
 
   /// Turns the scores of a tile into probabilities, packed as the output product's operand.
-  HPA_DEVICE void probabilities(const Wave& wave, Scores<M, C>& scores, Probabilities (&packed)[slots]) {
+  HPA_DEVICE void probabilities(Wave& wave, Scores<M, C>& scores, Probabilities (&packed)[slots]) {
     Lane<float> maximum[slots];
     Lane<bool> grown;
     wave.each([&](int lane) {
@@ -72,7 +72,8 @@ struct RunningSoftmax {
   }
 
   /// Moves every row's reference to its maximum so far and rescales what was summed against the old one.
-  HPA_DEVICE void raise_reference(const Wave& wave, Lane<float> (&maximum)[slots]) {
+  HPA_DEVICE void raise_reference(Wave& wave, Lane<float> (&maximum)[slots]) {
+    wave.refresh();
     HPA_UNROLL
     for (int slot = 0; slot < slots; ++slot) {
       HPA_UNROLL

@@ -1,0 +1,196 @@
+// AMD CDNA: gfx90a, gfx942, gfx950. Waves of 64 lanes, matrix instructions 16x16x16 (gfx950: 16x16x32, half as many).
+#pragma once
+
+#include <type_traits>
+
+#include "hpa/arch/products.hpp"
+#include "hpa/types.hpp"
+
+#if defined(__HIP_DEVICE_COMPILE__)
+#define HPA_GLOBAL_MEMORY __attribute__((address_space(1)))
+#define HPA_CONSTANT_MEMORY __attribute__((address_space(4)))
+#else
+#define HPA_GLOBAL_MEMORY
+#define HPA_CONSTANT_MEMORY
+#endif
+
+namespace hpa::arch {
+
+/// One T a lane: on the device, the lane's own.
+template <class T>
+struct DeviceLane {
+  T value;
+  HPA_DEVICE T& operator[](int) { return value; }
+  HPA_DEVICE const T& operator[](int) const { return value; }
+};
+
+struct CdnaFloats4 {
+  float value[4];
+  HPA_DEVICE float& operator[](int i) { return value[i]; }
+  HPA_DEVICE const float& operator[](int i) const { return value[i]; }
+};
+
+namespace cdna {
+using Float4 = float __attribute__((ext_vector_type(4)));
+using Half4 = _Float16 __attribute__((ext_vector_type(4)));
+using Half8 = _Float16 __attribute__((ext_vector_type(8)));
+using BFloat8 = __bf16 __attribute__((ext_vector_type(8)));
+using Short4 = short __attribute__((ext_vector_type(4)));
+
+#if defined(__gfx950__)
+inline constexpr bool has_16x16x32 = true;
+#else
+inline constexpr bool has_16x16x32 = false;
+#endif
+
+/// A type that one load or store instruction of T's size can have.
+template <class T>
+using Memory = std::conditional_t<
+    sizeof(T) == 16, std::uint32_t __attribute__((ext_vector_type(4))),
+    std::conditional_t<sizeof(T) == 8, std::uint32_t __attribute__((ext_vector_type(2))),
+                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>>;
+
+/// A value that the optimiser knows nothing of: arithmetic on it is neither hoisted nor shared.
+HPA_DEVICE int hide(int value) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  asm volatile("" : "+v"(value));
+#endif
+  return value;
+}
+}  // namespace cdna
+
+/// D += A B with operands of 16 bytes: two products of 16x16x16, or one of 16x16x32.
+template <DType Type>
+struct Mfma {
+  static_assert(Type == DType::f16 || Type == DType::bf16);
+  using Map = Mfma16x16x16;
+  using Operand = DeviceLane<Words<4>>;
+
+  static HPA_DEVICE void fma2(DeviceLane<CdnaFloats4>& d, const Operand& a, const Operand& b) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    auto sum = __builtin_bit_cast(cdna::Float4, d.value);
+#if defined(__gfx950__)
+    if constexpr (Type == DType::f16)
+      sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(cdna::Half8, a.value), __builtin_bit_cast(cdna::Half8, b.value), sum, 0, 0, 0);
+    else
+      sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(cdna::BFloat8, a.value), __builtin_bit_cast(cdna::BFloat8, b.value), sum, 0, 0, 0);
+#else
+    HPA_UNROLL
+    for (int half = 0; half < 4; half += 2) {
+      const Words<2> a2{{a.value.word[half], a.value.word[half + 1]}}, b2{{b.value.word[half], b.value.word[half + 1]}};
+      if constexpr (Type == DType::f16)
+        sum = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(cdna::Half4, a2), __builtin_bit_cast(cdna::Half4, b2), sum, 0, 0, 0);
+      else
+        sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(cdna::Short4, a2), __builtin_bit_cast(cdna::Short4, b2), sum, 0, 0, 0);
+    }
+#endif
+    d.value = __builtin_bit_cast(CdnaFloats4, sum);
+#endif
+  }
+};
+
+struct Cdna {
+  static constexpr int width = 64;
+  static constexpr int decode_waves = 4, plan_waves = 16, row_waves = 4;  // waves a workgroup, by kernel
+  static constexpr int min_waves_per_simd = 4;
+  static constexpr bool runs_on(Arch arch) { return arch == Arch::gfx90a || arch == Arch::gfx942 || arch == Arch::gfx950; }
+
+  template <class T>
+  using Lane = DeviceLane<T>;
+  using Floats4 = CdnaFloats4;
+  template <DType Type>
+  using Products = CdnaProducts<Mfma<Type>>;
+
+  class Wave {
+   public:
+    HPA_DEVICE explicit Wave(std::byte* lds) : lds_(lds) { refresh(); }
+
+    // ids
+    HPA_DEVICE int index() const { return __builtin_amdgcn_readfirstlane(thread_ >> 6); }
+    HPA_DEVICE int waves() const { return int(blockDim.x) / width; }
+    HPA_DEVICE int workgroup_x() const { return int(blockIdx.x); }
+    HPA_DEVICE int workgroup_y() const { return int(blockIdx.y); }
+    HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
+    /// Lane arithmetic after this is done anew: kept across a long loop it would cost the registers that the loop needs.
+    HPA_DEVICE void refresh() { thread_ = cdna::hide(int(threadIdx.x)); }
+    template <class Body>
+    HPA_DEVICE void each(Body&& body) const {
+      body(thread_ & 63);
+    }
+
+    // shuffle, ballot
+    HPA_DEVICE bool any(const Lane<bool>& condition) const { return __builtin_amdgcn_ballot_w64(condition.value) != 0; }
+    template <class T, class Source>
+    HPA_DEVICE Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
+      constexpr int words = sizeof(T) / 4;
+      const int from = source(thread_ & 63) * 4;
+      const auto in = __builtin_bit_cast(Words<words>, value.value);
+      Words<words> out;
+      HPA_UNROLL
+      for (int i = 0; i < words; ++i) out.word[i] = std::uint32_t(__builtin_amdgcn_ds_bpermute(from, int(in.word[i])));
+      return {__builtin_bit_cast(T, out)};
+    }
+
+    // memory, LDS, barrier
+    template <class T>
+    static HPA_DEVICE T load(const void* address) {
+      return __builtin_bit_cast(T, *(const HPA_GLOBAL_MEMORY cdna::Memory<T>*)(address));
+    }
+    template <class T>
+    static HPA_DEVICE void store(void* address, const T& value) {
+      *(HPA_GLOBAL_MEMORY cdna::Memory<T>*)(address) = __builtin_bit_cast(cdna::Memory<T>, value);
+    }
+    template <class T>
+    static HPA_DEVICE T uniform(const T* address) {
+      const auto* words = (const HPA_CONSTANT_MEMORY std::uint32_t*)(address);
+      Words<sizeof(T) / 4> value;
+      HPA_UNROLL
+      for (int i = 0; i < int(sizeof(T) / 4); ++i) value.word[i] = words[i];
+      return __builtin_bit_cast(T, value);
+    }
+    static HPA_DEVICE void atomic_min(int* address, int value) { atomicMin(address, value); }
+    HPA_DEVICE std::byte* lds() const { return lds_; }
+    HPA_DEVICE void barrier() const { __syncthreads(); }
+    /// Instructions stay on their side of it: loads are asked for where the source asks for them.
+    HPA_DEVICE void keep_order() const { __builtin_amdgcn_sched_barrier(0); }
+
+   private:
+    std::byte* lds_;
+    int thread_;
+  };
+
+  // conversions and functions of one float
+  template <DType Type>
+  static HPA_DEVICE std::uint32_t pack(float low, float high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    if constexpr (Type == DType::f16) {
+      using Half2 = _Float16 __attribute__((ext_vector_type(2)));
+      return __builtin_bit_cast(std::uint32_t, Half2{_Float16(low), _Float16(high)});
+    } else {
+      const auto rounded = [](float value) {
+        const std::uint32_t bits = bits_of(value);
+        return value == value ? bits + 0x7fffu + (bits >> 16 & 1) : bits | 0x400000u;
+      };
+      return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);
+    }
+#else
+    return 0;
+#endif
+  }
+  /// Truncates: the sum of the probabilities is taken of the truncated ones.
+  template <DType Type>
+  static HPA_DEVICE std::uint32_t pack_probabilities(float low, float high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    if constexpr (Type == DType::f16) return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
+    else return __builtin_amdgcn_perm(bits_of(high), bits_of(low), 0x07060302);
+#else
+    return 0;
+#endif
+  }
+  static HPA_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
+  static HPA_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
+  static HPA_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
+  static HPA_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
+};
+
+}  // namespace hpa::arch
