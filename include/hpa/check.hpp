@@ -51,7 +51,7 @@ struct Rule {
   bool (*holds)(const DecodeShape&, const Device&);
 };
 
-inline constexpr int max_grid_y = 65535;  // of both makers' launches
+inline constexpr int max_grid_yz = 65535;  // workgroups in y or z, of both makers' launches
 inline constexpr int tile_rows = 16;      // query rows that one pass over the cache serves
 
 constexpr int row_tiles(const DecodeShape& shape) { return int(kernel::ceil_div(shape.gqa_ratio(), tile_rows)); }
@@ -90,9 +90,7 @@ struct RuleTable {
       {none, "sliding_window", "not supported", [](S s, D) { return !s.sliding_window; }},
       {none, "soft_cap", "not supported", [](S s, D) { return !s.soft_cap; }},
       {none, "sinks", "not supported", [](S s, D) { return !s.sinks; }},
-      {none, "num_heads", "more than 65535 heads", [](S s, D) { return s.num_heads <= max_grid_y; }},
-      {none, "num_kv_heads", "more than 65535 tiles of 16 query rows",
-       [](S s, D) { return std::int64_t{s.num_kv_heads} * row_tiles(s) <= max_grid_y; }},
+      {none, "num_heads", "more than 65535 heads", [](S s, D) { return s.num_heads <= max_grid_yz; }},
       {none, "max_seqs", "more than 2^26 sequences", [](S s, D) { return s.max_seqs <= 1 << 26; }},
       {none, "max_seq_len", "more than 2^30 tokens", [](S s, D) { return s.max_seq_len <= 1 << 30; }},
       {none, "max_total_kv_tokens", "more than 2^31 partitions: lower it, or max_seqs",
@@ -171,8 +169,12 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
 }
 
 inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& key, const StridePair& value) {
-  const std::int64_t slab = std::int64_t{shape.head_size} * shape.block_size;
+  const std::int64_t slab = std::int64_t{shape.head_size} * shape.block_size, too_large = (std::int64_t{1} << 32) / size_of(shape.kv);
   const int x = per_16_bytes(shape.kv);
+  for (const StridePair& s : {key, value}) {
+    if (s.outer >= too_large) return {Status::unsupported, s.outer_field, "4 GiB or more"};
+    if (s.inner >= too_large) return {Status::unsupported, s.inner_field, "4 GiB or more"};
+  }
   if (Verdict v = check_strides(key, slab, shape.num_kv_heads, x); !v) return v;
   return check_strides(value, slab, shape.num_kv_heads, x);
 }

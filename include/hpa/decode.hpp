@@ -23,7 +23,7 @@ constexpr ByteStrides byte_strides(std::int64_t outer, std::int64_t inner, std::
 inline kernel::KvView kv_view(const void* cache, std::int64_t block_stride, std::int64_t head_stride, const DecodeShape& shape) {
   const ByteStrides strides =
       byte_strides(block_stride, head_stride, std::int64_t{shape.head_size} * shape.block_size, shape.num_kv_heads, shape.kv);
-  return {static_cast<const char*>(cache), strides.outer, strides.inner};
+  return {static_cast<const char*>(cache), std::uint32_t(strides.outer), std::uint32_t(strides.inner)};
 }
 
 inline kernel::RowView row_view(const void* data, std::int64_t row_stride, std::int64_t head_stride, int heads, int head_size,
@@ -45,13 +45,12 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   params.header = p.parts.header;
   params.items = p.parts.items;
   params.gqa_ratio = shape.gqa_ratio();
-  params.row_tiles = row_tiles(shape);
   params.scale_log2 = (args.scale == 0.f ? 1.f / std::sqrt(float(shape.head_size)) : args.scale) * kernel::log2_e;
   params.stamp = p.stamp;
   return params;
 }
 
-/// Workgroups for `work` pieces in x when `y` rows of the grid run beside each other: as many as the chip holds, no more than pieces.
+/// Workgroups for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than pieces.
 inline int grid_x(std::int64_t work, std::int64_t y, const Device& device) {
   const std::int64_t held = std::int64_t{device.compute_units} * tuning(device.arch).workgroups_per_unit;
   const std::int64_t x = kernel::ceil_div(held, y);
@@ -61,9 +60,9 @@ inline int grid_x(std::int64_t work, std::int64_t y, const Device& device) {
 template <class Machine, class C>
 Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   const kernel::DecodeParams params = decode_params(shape, args, p);
-  const int y = shape.num_kv_heads * params.row_tiles;
+  const int y = shape.num_kv_heads, z = row_tiles(shape);
   using Decode = kernel::DecodeKernel<Machine, C>;
-  if (Verdict v = arch::launch<Decode>({grid_x(p.layout.max_items, y, p.device), y}, params, stream); !v) return v;
+  if (Verdict v = arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device), y, z}, params, stream); !v) return v;
   if (p.layout.max_slots == 0) return {};
   using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::out>;
   const int reduce_y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));

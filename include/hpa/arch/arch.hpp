@@ -70,6 +70,13 @@ constexpr const char* name(Arch arch) {
   return "unknown";
 }
 
+namespace arch {
+/// Workgroups of a launch.
+struct Grid {
+  int x, y = 1, z = 1;
+};
+}  // namespace arch
+
 /// The figures that differ between chips and that no kernel may hold.
 struct Tuning {
   int workgroups_per_unit;  // decode workgroups that one compute unit holds at a time

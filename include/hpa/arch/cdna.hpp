@@ -28,10 +28,15 @@ struct CdnaFloats4 {
   float value[4];
   HPA_DEVICE float& operator[](int i) { return value[i]; }
   HPA_DEVICE const float& operator[](int i) const { return value[i]; }
+  HPA_DEVICE CdnaFloats4 operator*(float by) const { return from(vector() * by); }
+  HPA_DEVICE CdnaFloats4 operator+(const CdnaFloats4& o) const { return from(vector() + o.vector()); }
+
+  using Vector = float __attribute__((ext_vector_type(4)));  // whose arithmetic is packed, two floats an instruction
+  HPA_DEVICE Vector vector() const { return __builtin_bit_cast(Vector, *this); }
+  static HPA_DEVICE CdnaFloats4 from(Vector v) { return __builtin_bit_cast(CdnaFloats4, v); }
 };
 
 namespace cdna {
-using Float4 = float __attribute__((ext_vector_type(4)));
 using Half4 = _Float16 __attribute__((ext_vector_type(4)));
 using Half8 = _Float16 __attribute__((ext_vector_type(8)));
 using BFloat8 = __bf16 __attribute__((ext_vector_type(8)));
@@ -68,7 +73,7 @@ struct Mfma {
 
   static HPA_DEVICE void fma2(DeviceLane<CdnaFloats4>& d, const Operand& a, const Operand& b) {
 #if defined(__HIP_DEVICE_COMPILE__)
-    auto sum = __builtin_bit_cast(cdna::Float4, d.value);
+    auto sum = d.value.vector();
 #if defined(__gfx950__)
     if constexpr (Type == DType::f16)
       sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(cdna::Half8, a.value), __builtin_bit_cast(cdna::Half8, b.value), sum, 0, 0, 0);
@@ -84,7 +89,7 @@ struct Mfma {
         sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(cdna::Short4, a2), __builtin_bit_cast(cdna::Short4, b2), sum, 0, 0, 0);
     }
 #endif
-    d.value = __builtin_bit_cast(CdnaFloats4, sum);
+    d.value = CdnaFloats4::from(sum);
 #endif
   }
 };
@@ -110,6 +115,7 @@ struct Cdna {
     HPA_DEVICE int waves() const { return int(blockDim.x) / width; }
     HPA_DEVICE int workgroup_x() const { return int(blockIdx.x); }
     HPA_DEVICE int workgroup_y() const { return int(blockIdx.y); }
+    HPA_DEVICE int workgroup_z() const { return int(blockIdx.z); }
     HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
     /// Lane arithmetic after this is done anew: kept across a long loop it would cost the registers that the loop needs.
     HPA_DEVICE void refresh() { thread_ = cdna::hide(int(threadIdx.x)); }
@@ -117,13 +123,18 @@ struct Cdna {
     HPA_DEVICE void each(Body&& body) const {
       body(thread_ & 63);
     }
+    /// As each(), with lane arithmetic that is never kept in a register from one call to the next.
+    template <class Body>
+    HPA_DEVICE void each_afresh(Body&& body) const {
+      body(cdna::hide(int(threadIdx.x)) & 63);
+    }
 
     // shuffle, ballot
     HPA_DEVICE bool any(const Lane<bool>& condition) const { return __builtin_amdgcn_ballot_w64(condition.value) != 0; }
     template <class T, class Source>
     HPA_DEVICE Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
       constexpr int words = sizeof(T) / 4;
-      const int from = source(thread_ & 63) * 4;
+      const int from = source(cdna::hide(int(threadIdx.x)) & 63) * 4;
       const auto in = __builtin_bit_cast(Words<words>, value.value);
       Words<words> out;
       HPA_UNROLL

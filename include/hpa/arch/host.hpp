@@ -31,6 +31,10 @@ struct HostFloats4 {
   float value[4];
   float& operator[](int i) { return value[i]; }
   const float& operator[](int i) const { return value[i]; }
+  HostFloats4 operator*(float by) const { return {value[0] * by, value[1] * by, value[2] * by, value[3] * by}; }
+  HostFloats4 operator+(const HostFloats4& o) const {
+    return {value[0] + o[0], value[1] + o[1], value[2] + o[2], value[3] + o[3]};
+  }
 };
 
 /// A matrix instruction on whole waves, operands placed as `Map` says; sums in fp32, k ascending.
@@ -151,13 +155,18 @@ struct HostMachine {
     int waves() const { return workgroup_.waves(); }
     int workgroup_x() const { return x_; }
     int workgroup_y() const { return y_; }
+    int workgroup_z() const { return z_; }
     int workgroups_x() const { return workgroups_x_; }
-    void place(int x, int y, int workgroups_x) { x_ = x, y_ = y, workgroups_x_ = workgroups_x; }
+    void place(int x, int y, int z, int workgroups_x) { x_ = x, y_ = y, z_ = z, workgroups_x_ = workgroups_x; }
     void refresh() {}
     /// Runs the body for every lane; the lane's values are element `lane` of Lane objects.
     template <class Body>
     void each(Body&& body) const {
       for (int lane = 0; lane < Width; ++lane) body(lane);
+    }
+    template <class Body>
+    void each_afresh(Body&& body) const {
+      each(body);
     }
 
     // shuffle, ballot
@@ -201,7 +210,7 @@ struct HostMachine {
 
    private:
     HostWorkgroup& workgroup_;
-    int index_, x_ = 0, y_ = 0, workgroups_x_ = 1;
+    int index_, x_ = 0, y_ = 0, z_ = 0, workgroups_x_ = 1;
   };
 
   // conversions and functions of one float
@@ -222,8 +231,8 @@ struct HostMachine {
 
 /// Runs a kernel's grid on threads of the host; each wave is a thread.
 template <class Kernel>
-Verdict run_on_host(int grid_x, int grid_y, const typename Kernel::Params& params, int threads) {
-  const long workgroups = long(grid_x) * grid_y;
+Verdict run_on_host(Grid grid, const typename Kernel::Params& params, int threads) {
+  const long workgroups = long(grid.x) * grid.y * grid.z;
   const int cores = threads > 0 ? threads : int(std::thread::hardware_concurrency());
   const int teams = int(std::min<long>(workgroups, std::max(1, cores / Kernel::waves)));
   try {
@@ -237,7 +246,7 @@ Verdict run_on_host(int grid_x, int grid_y, const typename Kernel::Params& param
           for (long id = team; id < workgroups; id += teams) {
             if (index == 0) workgroup->poison_lds();
             wave.barrier();
-            wave.place(int(id % grid_x), int(id / grid_x), grid_x);
+            wave.place(int(id % grid.x), int(id / grid.x % grid.y), int(id / grid.x / grid.y), grid.x);
             Kernel::run(wave, params);
             wave.barrier();
           }

@@ -17,11 +17,6 @@ namespace hpa {
 
 namespace arch {
 
-/// Workgroups in x and y.
-struct Grid {
-  int x, y;
-};
-
 #if defined(HPA_PLATFORM_HIP)
 
 using DefaultMachine = Cdna;
@@ -41,7 +36,7 @@ __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, Kernel::Mach
 template <class Kernel>
 Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
   (void)hipGetLastError();  // an error of somebody else's must not be reported as ours
-  entry<Kernel><<<dim3(unsigned(grid.x), unsigned(grid.y)), dim3(Kernel::waves * Kernel::Machine::width), 0, stream>>>(params);
+  entry<Kernel><<<dim3(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z)), dim3(Kernel::waves * Kernel::Machine::width), 0, stream>>>(params);
   return verdict_of(hipGetLastError());
 }
 
@@ -77,7 +72,7 @@ using DefaultMachine = HostMachine<64>;
 
 template <class Kernel>
 Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
-  return run_on_host<Kernel>(grid.x, grid.y, params, stream.threads);
+  return run_on_host<Kernel>(grid, params, stream.threads);
 }
 
 inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream) {

@@ -66,6 +66,7 @@ struct CdnaProducts {
   static constexpr int row_slots = 1;      // rows that a lane holds scores of
   static constexpr int tile_tokens = 32;   // tokens of a tile
   static constexpr int score_products = 2; // products that cover a tile's tokens
+  static constexpr int product_tokens = 4; // from a lane's token in one product to its token in the next
   static constexpr int element_step = 32;  // head elements that one call of scores() sums over
   static constexpr int dim_step = 16;      // head elements that one call of output() yields
   static constexpr int key_words = 4, key_run = 8;      // registers a lane; elements of one head next to each other
@@ -111,6 +112,7 @@ struct WarpProducts {
   static constexpr int row_slots = 2;
   static constexpr int tile_tokens = 16;
   static constexpr int score_products = 2;
+  static constexpr int product_tokens = 2;
   static constexpr int element_step = 16;
   static constexpr int dim_step = 16;
   static constexpr int key_words = 2, key_run = 4;

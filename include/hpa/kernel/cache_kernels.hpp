@@ -32,22 +32,22 @@ struct AppendKernel {
       wave.each([&](int lane) {
         for (int piece = lane; piece < pieces; piece += M::width) {
           const int head = piece / (p.head_size / x), element = piece % (p.head_size / x) * x;
-          write_key(p, token, head, element, slot / p.block_size, int(slot % p.block_size));
-          write_value(p, token, head, element, slot / p.block_size, int(slot % p.block_size));
+          write_key(p, token, head, element, std::int32_t(slot / p.block_size), int(slot % p.block_size));
+          write_value(p, token, head, element, std::int32_t(slot / p.block_size), int(slot % p.block_size));
         }
       });
     }
   }
 
  private:
-  static HPA_DEVICE void write_key(const Params& p, std::int64_t token, int head, int element, std::int64_t block, int offset) {
-    char* const slab = const_cast<char*>(p.key_cache.slab(block, head));
+  static HPA_DEVICE void write_key(const Params& p, std::int64_t token, int head, int element, std::int32_t block, int offset) {
+    char* const slab = const_cast<char*>(p.key_cache.head(head).slab(block));
     const auto piece = Wave::template load<Words<4>>(p.key.at(token, head) + 2 * element);
     Wave::store(slab + (element / x * p.block_size + offset) * 16, piece);
   }
 
-  static HPA_DEVICE void write_value(const Params& p, std::int64_t token, int head, int element, std::int64_t block, int offset) {
-    char* const slab = const_cast<char*>(p.value_cache.slab(block, head));
+  static HPA_DEVICE void write_value(const Params& p, std::int64_t token, int head, int element, std::int32_t block, int offset) {
+    char* const slab = const_cast<char*>(p.value_cache.head(head).slab(block));
     const auto piece = Wave::template load<Words<4>>(p.value.at(token, head) + 2 * element);
     HPA_UNROLL
     for (int i = 0; i < x; ++i)
@@ -75,15 +75,15 @@ struct CopyBlocksKernel {
     for (std::int32_t i = wave.workgroup_x() * waves + wave.index(); i < p.num_pairs; i += wave.workgroups_x() * waves) {
       const std::int64_t from = wave.uniform(p.block_pairs + 2 * i), to = wave.uniform(p.block_pairs + 2 * i + 1);
       if (from < 0 || to < 0) continue;
-      copy_slab(wave, p.key_cache, from, to, p.slab_bytes);
-      copy_slab(wave, p.value_cache, from, to, p.slab_bytes);
+      copy_slab(wave, p.key_cache, std::int32_t(from), std::int32_t(to), p.slab_bytes);
+      copy_slab(wave, p.value_cache, std::int32_t(from), std::int32_t(to), p.slab_bytes);
     }
   }
 
  private:
-  static HPA_DEVICE void copy_slab(const Wave& wave, const KvView& cache, std::int64_t from, std::int64_t to, int bytes) {
-    const char* const source = cache.slab(from, wave.workgroup_y());
-    char* const target = const_cast<char*>(cache.slab(to, wave.workgroup_y()));
+  static HPA_DEVICE void copy_slab(const Wave& wave, const KvView& cache, std::int32_t from, std::int32_t to, int bytes) {
+    const char* const source = cache.head(wave.workgroup_y()).slab(from);
+    char* const target = const_cast<char*>(cache.head(wave.workgroup_y()).slab(to));
     wave.each([&](int lane) {
       for (int at = lane * 16; at < bytes; at += M::width * 16) Wave::store(target + at, Wave::template load<Words<4>>(source + at));
     });

@@ -32,7 +32,7 @@ struct DecodeParams {
   const float* alibi_slopes;
   PlanHeader* header;
   const Item* items;
-  std::int32_t gqa_ratio, row_tiles;  // row_tiles = ceil(gqa_ratio / 16): grid y is KV heads * row_tiles
+  std::int32_t gqa_ratio;  // grid y covers KV heads, grid z their query rows, 16 at a time
   float scale_log2;
   std::uint32_t stamp;
 };
@@ -60,6 +60,7 @@ struct DecodeKernel {
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
   using Operand = typename QueryTile<M, C>::Operand;
+  using Softmax = RunningSoftmax<M, C>;
   template <class T>
   using Lane = typename M::template Lane<T>;
 
@@ -80,7 +81,7 @@ struct DecodeKernel {
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const PlanHeader header = wave.uniform(p.header);
     if (header.stamp != p.stamp) return report(wave, p, PlanError::other_shape, 0);
-    const std::int32_t kv_head = wave.workgroup_y() / p.row_tiles, first = wave.workgroup_y() % p.row_tiles * Products::rows;
+    const std::int32_t kv_head = wave.workgroup_y(), first = wave.workgroup_z() * Products::rows;
     const std::int32_t left = p.gqa_ratio - first;
     const Rows rows{kv_head, kv_head * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
     for (std::int32_t i = wave.workgroup_x(); i < header.num_items; i += wave.workgroups_x()) {
@@ -93,8 +94,8 @@ struct DecodeKernel {
   static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item, const Rows& rows) {
     wave.refresh();
     auto* const query = reinterpret_cast<Operand*>(wave.lds());
-    WaveStream<M, C> stream({p.keys, p.values, p.block_tables + item.sequence * p.table_row_stride, rows.kv_head, item.begin,
-                             item.end, item.seq_len - 1, p.scale_log2});
+    WaveStream<M, C> stream({p.keys.head(rows.kv_head), p.values.head(rows.kv_head), p.block_tables + item.sequence * p.table_row_stride,
+                             item.begin, item.end, item.seq_len - 1, p.scale_log2});
     const auto stage_query = [&] {
       QueryTile<M, C>::stage(wave, query, [&](int row) {
         return p.query.at(item.query_row, rows.first_head + (row < rows.count ? row : rows.count - 1));
@@ -112,7 +113,7 @@ struct DecodeKernel {
       stage_query();
       stream.softmax.clear(wave);
     }
-    if (stream.met_negative_id) report(wave, p, PlanError::block_id_negative, item.sequence);
+    if (stream.met_negative_id()) report(wave, p, PlanError::block_id_negative, item.sequence);
     merge_waves(wave, p, item, rows, stream);
   }
 
@@ -171,13 +172,13 @@ struct DecodeKernel {
         HPA_UNROLL
         for (int i = 0; i < 4; ++i)
           if (Products::output_element(lane, i) == 0)
-            own[Products::output_row(lane, slot, i)].total = stream.met_negative_id ? -1.f : stream.softmax.total[slot][lane][i];
+            own[Products::output_row(lane, slot, i)].total = stream.met_negative_id() ? -1.f : stream.softmax.total[slot][lane][i];
       }
     });
   }
 
   static HPA_DEVICE void weigh(const PartialState* states, int row, PartialState& merged, Lane<float> (&weights)[waves], int lane) {
-    merged = {-__builtin_inff(), 0.f};
+    merged = {Softmax::unset, 0.f};
     if (row >= Products::rows) return;
     bool failed = false;
     HPA_UNROLL
@@ -185,7 +186,7 @@ struct DecodeKernel {
     HPA_UNROLL
     for (int w = 0; w < waves; ++w) {
       const PartialState state = states[w * Products::rows + row];
-      weights[w][lane] = state.maximum == -__builtin_inff() ? 0.f : M::exp2(state.maximum - merged.maximum);
+      weights[w][lane] = M::exp2(state.maximum - merged.maximum);
       merged.total += state.total * weights[w][lane];
       failed = failed || state.total < 0.f;
     }

@@ -8,9 +8,8 @@ namespace hpa::kernel {
 
 /// What a wave needs to know of the item whose tiles it streams.
 struct TileStream {
-  KvView keys, values;
+  KvView keys, values;            // of the KV head
   const std::int32_t* table_row;  // of the item's sequence
-  int kv_head;
   int begin, end;                 // tokens of the item
   int query_position;             // of the row that reads them
   float scale_log2;               // logit scale * log2(e)
@@ -30,20 +29,20 @@ class WaveStream {
 
   RunningSoftmax<M, C> softmax;
   Lane<float> alibi_slopes[C::alibi ? Products::row_slots : 1];  // times log2(e); unused without alibi
-  bool met_negative_id = false;
 
   HPA_DEVICE WaveStream(const TileStream& stream) : stream_(stream), tiles_(int(ceil_div(stream.end - stream.begin, Traits::tokens))) {}
 
   HPA_DEVICE int tiles() const { return tiles_; }
+  HPA_DEVICE bool met_negative_id() const { return ids_seen_ < 0; }
 
   /// Asks for the first tile's keys and values and for the second tile's block ids.
   HPA_DEVICE void open(Wave& wave, int first) {
     next_ = checked(blocks_of(wave, first));
     wave.keep_order();
-    keys_.request(wave, stream_.keys, stream_.kv_head, next_);
+    keys_.request(wave, stream_.keys, next_);
     wave.keep_order();
     HPA_UNROLL
-    for (int dim = 0; dim < Traits::dims; ++dim) values_.request(wave, dim, stream_.values, stream_.kv_head, next_);
+    for (int dim = 0; dim < Traits::dims; ++dim) values_.request(wave, dim, stream_.values, next_);
     wave.keep_order();
     next_ = blocks_of(wave, first + wave.waves());
   }
@@ -55,7 +54,7 @@ class WaveStream {
       Scores<M, C> scores = multiply_keys(wave, query);
       next_ = checked(next_);
       wave.keep_order();
-      keys_.request(wave, stream_.keys, stream_.kv_head, next_);
+      keys_.request(wave, stream_.keys, next_);
       wave.keep_order();
       const Blocks after_next = blocks_of(wave, tile + 2 * wave.waves());
       add_values<true>(wave, scores, tile);
@@ -83,7 +82,7 @@ class WaveStream {
   }
 
   HPA_DEVICE Blocks checked(const Blocks& blocks) {
-    met_negative_id = met_negative_id || blocks.negative();
+    ids_seen_ |= blocks.sign();
     return in_range(blocks);
   }
 
@@ -93,11 +92,10 @@ class WaveStream {
       HPA_UNROLL
       for (int p = 0; p < Products::score_products; ++p) scores.product[p][lane] = typename M::Floats4{0.f, 0.f, 0.f, 0.f};
     });
-    wave.refresh();  // the query stays in LDS: in registers it would cost as many as the keys of half a tile
     HPA_UNROLL
     for (int step = 0; step < Traits::steps; ++step) {
       Lane<Operand> rows;
-      wave.each([&](int lane) { rows[lane] = query[step * M::width + lane]; });
+      wave.each_afresh([&](int lane) { rows[lane] = query[step * M::width + lane]; });  // stays in LDS: registers are dear
       HPA_UNROLL
       for (int p = 0; p < Products::score_products; ++p) Products::scores(scores.product[p], keys_.operand[step][p], rows);
     }
@@ -122,7 +120,7 @@ class WaveStream {
         Products::output(softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
       if constexpr (RequestNext) {
         wave.keep_order();
-        values_.request(wave, dim, stream_.values, stream_.kv_head, next_);
+        values_.request(wave, dim, stream_.values, next_);
         wave.keep_order();
       }
     }
@@ -140,6 +138,7 @@ class WaveStream {
 
   TileStream stream_;
   int tiles_;
+  std::int32_t ids_seen_ = 0;  // all ids or-ed together
   Blocks next_;
   KeyTile<M, C> keys_;
   ValueTile<M, C> values_;

@@ -7,13 +7,18 @@
 
 namespace hpa::kernel {
 
-/// One cache: a base and two strides in bytes. The bytes of a (block, KV head) lie together: its slab.
+/// One cache: a base and two strides in bytes, each below 4 GiB. The bytes of a (block, KV head) lie together: its slab.
 struct KvView {
   const char* data;
-  std::int64_t block_stride, head_stride;
+  std::uint32_t block_stride, head_stride;
 
-  HPA_HOST_DEVICE const char* slab(std::int64_t block, std::int64_t head) const {
-    return data + block * block_stride + head * head_stride;
+  /// The cache of one KV head.
+  HPA_HOST_DEVICE KvView head(std::int32_t kv_head) const {
+    return {data + std::uint64_t(std::uint32_t(kv_head)) * head_stride, block_stride, head_stride};
+  }
+  /// Block ids are 32 bits and not negative; the product is taken in 64.
+  HPA_HOST_DEVICE const char* slab(std::int32_t block) const {
+    return data + std::uint64_t(std::uint32_t(block)) * block_stride;
   }
 };
 
@@ -39,7 +44,8 @@ struct TileBlocks {
 
   HPA_HOST_DEVICE std::int32_t block_of(int token) const { return two && token >= BlockSize ? second : first; }
   HPA_HOST_DEVICE int slot_of(int token) const { return two ? token % BlockSize : first_slot + token; }
-  HPA_HOST_DEVICE bool negative() const { return (first | second) < 0; }
+  /// Negative when one of them is.
+  HPA_HOST_DEVICE std::int32_t sign() const { return first | second; }
 };
 
 /// Reads the ids of the tile that starts at token `begin` of a sequence with `seq_len` tokens. Entries at or past
@@ -47,10 +53,10 @@ struct TileBlocks {
 template <int TileTokens, int BlockSize, class Wave>
 HPA_DEVICE TileBlocks<TileTokens, BlockSize> read_blocks(const Wave& wave, const std::int32_t* table_row, int begin, int seq_len) {
   using Blocks = TileBlocks<TileTokens, BlockSize>;
-  const int block = begin / BlockSize, last = (seq_len - 1) / BlockSize;
+  const unsigned block = unsigned(begin) / BlockSize, last = unsigned(seq_len - 1) / BlockSize, next = block + 1;
   const std::int32_t first = wave.uniform(table_row + block);
-  const std::int32_t second = Blocks::two ? wave.uniform(table_row + (block < last ? block + 1 : block)) : first;
-  return {first, second, Blocks::two ? 0 : begin % BlockSize};
+  const std::int32_t second = Blocks::two ? wave.uniform(table_row + (next < last ? next : last)) : first;
+  return {first, second, Blocks::two ? 0 : int(unsigned(begin) % BlockSize)};
 }
 
 /// Block ids are checked where they are read; an impossible one is replaced by block 0 and its row comes out empty.

@@ -40,7 +40,7 @@ struct ReduceKernel {
 
  private:
   static HPA_DEVICE void merge_row(const ResultView& result, const SplitRow& row, std::int32_t head, int element) {
-    PartialState merged{-__builtin_inff(), 0.f};
+    PartialState merged{-__FLT_MAX__, 0.f};
     Floats4 sum{0.f, 0.f, 0.f, 0.f};
     bool failed = false;
     for (std::int32_t first = 0; first < row.partitions; first += batch) {
@@ -51,13 +51,13 @@ struct ReduceKernel {
       float maximum = merged.maximum;
       HPA_UNROLL
       for (int i = 0; i < batch; ++i) maximum = M::max(maximum, state[i].maximum);
-      const float keep = weight(merged.maximum, maximum);
+      const float keep = M::exp2(merged.maximum - maximum);
       merged.total *= keep;
       HPA_UNROLL
       for (int e = 0; e < 4; ++e) sum[e] = sum[e] * keep;
       HPA_UNROLL
       for (int i = 0; i < batch; ++i) {
-        const float share = weight(state[i].maximum, maximum);
+        const float share = M::exp2(state[i].maximum - maximum);
         failed = failed || state[i].total < 0.f;
         merged.total += state[i].total * share;
         HPA_UNROLL
@@ -72,7 +72,7 @@ struct ReduceKernel {
   /// Past the last partition: an empty state.
   static HPA_DEVICE void load_partial(const ResultView& result, const SplitRow& row, std::int32_t i, std::int32_t head, int element,
                                       PartialState& state, Floats4& part) {
-    state = {-__builtin_inff(), 0.f};
+    state = {-__FLT_MAX__, 0.f};
     part = Floats4{0.f, 0.f, 0.f, 0.f};
     if (i >= row.partitions) return;
     const std::int64_t partial = std::int64_t(row.slot + i) * result.num_heads + head;
@@ -80,8 +80,6 @@ struct ReduceKernel {
     part = M::Wave::template load<Floats4>(result.partial + partial * HeadSize + element);
   }
 
-  /// What a sum taken against maximum `from` counts for against `to`; nothing when it is empty.
-  static HPA_DEVICE float weight(float from, float to) { return from == -__builtin_inff() ? 0.f : M::exp2(from - to); }
 };
 
 }  // namespace hpa::kernel

@@ -19,8 +19,9 @@ struct RunningSoftmax {
   using Probabilities = Lane<Words<Products::prob_words>>;
   static constexpr int slots = Products::row_slots;
   static constexpr float slack = 8.f;  // powers of two that a probability may exceed 1 by
+  static constexpr float unset = -__FLT_MAX__;  // finite, so that a masked score less it is -inf and not NaN
 
-  Lane<float> reference[slots];             // of the row of score slot; -inf before the row has seen a token
+  Lane<float> reference[slots];             // of the slot's row; `unset` before the row has seen a token
   Lane<Floats4> output[slots][Traits::dims];  // O^T, not divided
   Lane<Floats4> total[slots];               // row sums, in the output's lanes; the four are equal where they belong to one row
 
@@ -28,7 +29,7 @@ struct RunningSoftmax {
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int slot = 0; slot < slots; ++slot) {
-        reference[slot][lane] = -__builtin_inff();
+        reference[slot][lane] = unset;
         total[slot][lane] = Floats4{0.f, 0.f, 0.f, 0.f};
         HPA_UNROLL
         for (int dim = 0; dim < Traits::dims; ++dim) output[slot][dim][lane] = Floats4{0.f, 0.f, 0.f, 0.f};
@@ -58,14 +59,15 @@ struct RunningSoftmax {
 
  private:
   HPA_DEVICE void pack_slot(Scores<M, C>& scores, Words<Products::prob_words>& packed, int lane, int slot) {
-    const float bias = reference[slot][lane] == -__builtin_inff() ? 0.f : reference[slot][lane];
+    const float bias = -reference[slot][lane];
     constexpr int words_a_product = Traits::scores_a_slot / 2;
     HPA_UNROLL
     for (int p = 0; p < Products::score_products; ++p) {
+      const Floats4 exponents = scores.product[p][lane] + Floats4{bias, bias, bias, bias};
       HPA_UNROLL
       for (int w = 0; w < words_a_product; ++w) {
         const int i = slot * Traits::scores_a_slot + 2 * w;
-        const float low = M::exp2(scores.product[p][lane][i] - bias), high = M::exp2(scores.product[p][lane][i + 1] - bias);
+        const float low = M::exp2(exponents[i]), high = M::exp2(exponents[i + 1]);
         packed.word[p * words_a_product + w] = M::template pack_probabilities<C::query>(low, high);
       }
     }
@@ -73,7 +75,6 @@ struct RunningSoftmax {
 
   /// Moves every row's reference to its maximum so far and rescales what was summed against the old one.
   HPA_DEVICE void raise_reference(Wave& wave, Lane<float> (&maximum)[slots]) {
-    wave.refresh();
     HPA_UNROLL
     for (int slot = 0; slot < slots; ++slot) {
       HPA_UNROLL
@@ -84,7 +85,7 @@ struct RunningSoftmax {
       Lane<float> factor;
       wave.each([&](int lane) {
         const float raised = M::max(reference[slot][lane], maximum[slot][lane]);
-        factor[lane] = raised == reference[slot][lane] ? 1.f : M::exp2(reference[slot][lane] - raised);
+        factor[lane] = M::exp2(reference[slot][lane] - raised);
         reference[slot][lane] = raised;
       });
       rescale(wave, slot, factor);

@@ -43,18 +43,16 @@ struct KeyTile {
   using Products = typename Traits::Products;
   typename Traits::template Lane<Words<Products::key_words>> operand[Traits::steps][Products::score_products];
 
-  HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, int kv_head, const typename Traits::Blocks& blocks) {
+  HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
+      const Place first = Products::key_at(lane, 0, 0);  // a lane's other pieces are at constant distances
+      const char* start = cache.slab(blocks.block_of(first.token)) + Traits::Slab::key_offset(blocks.slot_of(first.token), first.element);
       HPA_UNROLL
-      for (int product = 0; product < Products::score_products; ++product) {
-        const Place first = Products::key_at(lane, product, 0);
-        const char* slab = cache.slab(blocks.block_of(first.token), kv_head);
-        const char* start = slab + Traits::Slab::key_offset(blocks.slot_of(first.token), first.element);
+      for (int step = 0; step < Traits::steps; ++step) {
         HPA_UNROLL
-        for (int step = 0; step < Traits::steps; ++step) {
-          constexpr int step_bytes = Traits::Slab::key_offset(0, Products::element_step);
-          load_runs<typename M::Wave, Products::key_run>(wave, operand[step][product][lane],
-                                                         [&](int) { return start + step * step_bytes; });
+        for (int product = 0; product < Products::score_products; ++product) {
+          const int distance = Traits::Slab::key_offset(product * Products::product_tokens, step * Products::element_step);
+          load_runs<typename M::Wave, Products::key_run>(wave, operand[step][product][lane], [&](int) { return start + distance; });
         }
       }
     });
@@ -68,14 +66,12 @@ struct ValueTile {
   using Products = typename Traits::Products;
   typename Traits::template Lane<Words<Products::value_words>> operand[Traits::dims];
 
-  HPA_DEVICE void request(const typename M::Wave& wave, int dim, const KvView& cache, int kv_head,
-                          const typename Traits::Blocks& blocks) {
+  HPA_DEVICE void request(const typename M::Wave& wave, int dim, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
       const Place first = Products::value_at(lane, 0);
-      const char* slab = cache.slab(blocks.block_of(first.token), kv_head);
+      const char* start = cache.slab(blocks.block_of(first.token)) + Traits::Slab::value_offset(blocks.slot_of(first.token), first.element);
       load_runs<typename M::Wave, Products::value_run>(wave, operand[dim][lane], [&](int i) {
-        const Place at = Products::value_at(lane, i);
-        return slab + Traits::Slab::value_offset(blocks.slot_of(at.token), dim * Products::dim_step + at.element);
+        return start + Traits::Slab::value_offset(0, dim * Products::dim_step + Products::value_at(lane, i).element - first.element);
       });
     });
   }

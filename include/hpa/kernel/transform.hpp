@@ -37,7 +37,8 @@ struct Scores {
 
   HPA_DEVICE void scale(const typename M::Wave& wave, float factor) {
     wave.each([&](int lane) {
-      each_score(lane, [&](auto& score, int, int) { score = score * factor; });
+      HPA_UNROLL
+      for (int p = 0; p < Products::score_products; ++p) product[p][lane] = product[p][lane] * factor;
     });
   }
 

@@ -74,7 +74,7 @@ struct alignas(16) SplitRow {
 
 /// A partial result of one (slot, query head): out = sum of exp2(score - maximum) * v, not divided; total = sum of exp2(..).
 struct PartialState {
-  float maximum;  // base 2
+  float maximum;  // base 2; -FLT_MAX when nothing was visible
   float total;    // negative: the partition met a block id that cannot be, and the whole row counts as empty
 };
 
