@@ -29,7 +29,7 @@ inline kernel::KvView kv_view(const void* cache, std::int64_t block_stride, std:
 inline kernel::RowView row_view(const void* data, std::int64_t row_stride, std::int64_t head_stride, int heads, int head_size,
                                 DType type) {
   const ByteStrides strides = byte_strides(row_stride, head_stride, head_size, heads, type);
-  return {static_cast<char*>(const_cast<void*>(data)), strides.outer, strides.inner};
+  return {static_cast<char*>(const_cast<void*>(data)), strides.outer, std::uint32_t(strides.inner)};
 }
 
 inline kernel::DecodeParams decode_params(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {

@@ -33,6 +33,14 @@ struct CdnaFloats4 {
 
   using Vector = float __attribute__((ext_vector_type(4)));  // whose arithmetic is packed, two floats an instruction
   HPA_DEVICE Vector vector() const { return __builtin_bit_cast(Vector, *this); }
+  /// Zeros that are not constants to the optimiser: it would set them once for every way into the loop.
+  static HPA_DEVICE CdnaFloats4 zero() {
+    Vector v = {0.f, 0.f, 0.f, 0.f};
+#if defined(__HIP_DEVICE_COMPILE__)
+    asm volatile("" : "+v"(v));
+#endif
+    return from(v);
+  }
   static HPA_DEVICE CdnaFloats4 from(Vector v) { return __builtin_bit_cast(CdnaFloats4, v); }
 };
 
@@ -119,6 +127,8 @@ struct Cdna {
     HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
     /// Lane arithmetic after this is done anew: kept across a long loop it would cost the registers that the loop needs.
     HPA_DEVICE void refresh() { thread_ = cdna::hide(int(threadIdx.x)); }
+    /// A constant that is not kept in a register between its uses.
+    static HPA_DEVICE std::uint32_t made_anew(std::uint32_t constant) { return std::uint32_t(cdna::hide(int(constant))); }
     template <class Body>
     HPA_DEVICE void each(Body&& body) const {
       body(thread_ & 63);
@@ -178,11 +188,8 @@ struct Cdna {
       using Half2 = _Float16 __attribute__((ext_vector_type(2)));
       return __builtin_bit_cast(std::uint32_t, Half2{_Float16(low), _Float16(high)});
     } else {
-      const auto rounded = [](float value) {
-        const std::uint32_t bits = bits_of(value);
-        return value == value ? bits + 0x7fffu + (bits >> 16 & 1) : bits | 0x400000u;
-      };
-      return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);
+      using BFloat2 = __bf16 __attribute__((ext_vector_type(2)));
+      return __builtin_bit_cast(std::uint32_t, BFloat2{__bf16(low), __bf16(high)});
     }
 #else
     return 0;

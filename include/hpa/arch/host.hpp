@@ -31,6 +31,7 @@ struct HostFloats4 {
   float value[4];
   float& operator[](int i) { return value[i]; }
   const float& operator[](int i) const { return value[i]; }
+  static HostFloats4 zero() { return {{0.f, 0.f, 0.f, 0.f}}; }
   HostFloats4 operator*(float by) const { return {value[0] * by, value[1] * by, value[2] * by, value[3] * by}; }
   HostFloats4 operator+(const HostFloats4& o) const {
     return {value[0] + o[0], value[1] + o[1], value[2] + o[2], value[3] + o[3]};
@@ -159,6 +160,7 @@ struct HostMachine {
     int workgroups_x() const { return workgroups_x_; }
     void place(int x, int y, int z, int workgroups_x) { x_ = x, y_ = y, z_ = z, workgroups_x_ = workgroups_x; }
     void refresh() {}
+    static std::uint32_t made_anew(std::uint32_t constant) { return constant; }
     /// Runs the body for every lane; the lane's values are element `lane` of Lane objects.
     template <class Body>
     void each(Body&& body) const {

@@ -40,13 +40,13 @@ struct AppendKernel {
   }
 
  private:
-  static HPA_DEVICE void write_key(const Params& p, std::int64_t token, int head, int element, std::int32_t block, int offset) {
+  static HPA_DEVICE void write_key(const Params& p, std::int32_t token, int head, int element, std::int32_t block, int offset) {
     char* const slab = const_cast<char*>(p.key_cache.head(head).slab(block));
     const auto piece = Wave::template load<Words<4>>(p.key.at(token, head) + 2 * element);
     Wave::store(slab + (element / x * p.block_size + offset) * 16, piece);
   }
 
-  static HPA_DEVICE void write_value(const Params& p, std::int64_t token, int head, int element, std::int32_t block, int offset) {
+  static HPA_DEVICE void write_value(const Params& p, std::int32_t token, int head, int element, std::int32_t block, int offset) {
     char* const slab = const_cast<char*>(p.value_cache.head(head).slab(block));
     const auto piece = Wave::template load<Words<4>>(p.value.at(token, head) + 2 * element);
     HPA_UNROLL

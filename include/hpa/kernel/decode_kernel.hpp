@@ -7,11 +7,14 @@
 
 namespace hpa::kernel {
 
-/// Rows of query, out and lse: [row, head]; strides in bytes.
+/// Rows of query and out: [row, head]; strides in bytes, between heads below 4 GiB.
 struct RowView {
   char* data;
-  std::int64_t row_stride, head_stride;
-  HPA_HOST_DEVICE char* at(std::int64_t row, std::int64_t head) const { return data + row * row_stride + head * head_stride; }
+  std::int64_t row_stride;
+  std::uint32_t head_stride;
+  HPA_HOST_DEVICE char* at(std::int64_t row, std::int32_t head) const {
+    return data + row * row_stride + std::uint64_t(std::uint32_t(head)) * head_stride;
+  }
 };
 
 /// Where results go: the output itself, or partials for the reduce kernel.
@@ -39,7 +42,7 @@ struct DecodeParams {
 
 /// Writes four neighbouring elements of one row's result. `sum` is not divided yet.
 template <class M, DType Out, class Floats4>
-HPA_DEVICE void store_result(const ResultView& result, std::int64_t row, std::int64_t head, int element, const Floats4& sum,
+HPA_DEVICE void store_result(const ResultView& result, std::int64_t row, std::int32_t head, int element, const Floats4& sum,
                              const PartialState& state) {
   const bool empty = state.total == 0.f || state.total < 0.f;  // NaN is not empty
   const float divide = empty ? 0.f : M::reciprocal(state.total);
@@ -143,7 +146,7 @@ struct DecodeKernel {
       write_outputs(wave, outputs, first, stream.softmax);
       wave.barrier();
       wave.each([&](int lane) {
-        const int row = row_of(wave, lane, first), chunk = thread_of(wave, lane) % chunks;
+        const int row = row_of(wave, lane, first), chunk = int(thread_of(wave, lane) % chunks);
         if (row >= first + rows_a_pass || row >= rows.count) return;
         Floats4 sum{0.f, 0.f, 0.f, 0.f};
         HPA_UNROLL
@@ -157,10 +160,12 @@ struct DecodeKernel {
     }
   }
 
-  static HPA_DEVICE int thread_of(const Wave& wave, int lane) { return wave.index() * M::width + lane; }
-  static HPA_DEVICE int row_of(const Wave& wave, int lane, int first) { return first + thread_of(wave, lane) / chunks; }
+  static HPA_DEVICE unsigned thread_of(const Wave& wave, int lane) { return unsigned(wave.index() * M::width + lane); }
+  static HPA_DEVICE int row_of(const Wave& wave, int lane, int first) { return first + int(thread_of(wave, lane) / chunks); }
   /// Where a wave leaves four elements of a row: rows are rotated against each other so that LDS banks are used evenly.
-  static HPA_DEVICE int place_of(int wave, int row, int chunk) { return (wave * rows_a_pass + row) * chunks + (chunk ^ row % 8); }
+  static HPA_DEVICE int place_of(int wave, int row, int chunk) {
+    return (wave * rows_a_pass + row) * chunks + (chunk & ~7) + ((chunk ^ row) & 7);
+  }
 
   static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const WaveStream<M, C>& stream) {
     PartialState* const own = states + wave.index() * Products::rows;

@@ -26,11 +26,12 @@ class WaveStream {
   template <class T>
   using Lane = typename M::template Lane<T>;
   using Operand = typename QueryTile<M, C>::Operand;
+  static constexpr int waves = M::decode_waves;
 
   RunningSoftmax<M, C> softmax;
   Lane<float> alibi_slopes[C::alibi ? Products::row_slots : 1];  // times log2(e); unused without alibi
 
-  HPA_DEVICE WaveStream(const TileStream& stream) : stream_(stream), tiles_(int(ceil_div(stream.end - stream.begin, Traits::tokens))) {}
+  HPA_DEVICE WaveStream(const TileStream& stream) : stream_(stream), tiles_(int(unsigned(stream.end - stream.begin + Traits::tokens - 1) / Traits::tokens)) {}
 
   HPA_DEVICE int tiles() const { return tiles_; }
   HPA_DEVICE bool met_negative_id() const { return ids_seen_ < 0; }
@@ -44,19 +45,19 @@ class WaveStream {
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) values_.request(wave, dim, stream_.values, next_);
     wave.keep_order();
-    next_ = blocks_of(wave, first + wave.waves());
+    next_ = blocks_of(wave, first + waves);
   }
 
   /// The wave's tiles but the last: each is followed by another, asked for while this one is used.
   HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
     int tile = first;
-    for (; tile + wave.waves() < tiles_; tile += wave.waves()) {
+    for (; tile + waves < tiles_; tile += waves) {
       Scores<M, C> scores = multiply_keys(wave, query);
       next_ = checked(next_);
       wave.keep_order();
       keys_.request(wave, stream_.keys, next_);
       wave.keep_order();
-      const Blocks after_next = blocks_of(wave, tile + 2 * wave.waves());
+      const Blocks after_next = blocks_of(wave, tile + 2 * waves);
       add_values<true>(wave, scores, tile);
       next_ = after_next;
     }
@@ -65,6 +66,7 @@ class WaveStream {
 
   /// The wave's last tile, the only one that may hold tokens past the end.
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
+    wave.refresh();
     Scores<M, C> scores = multiply_keys(wave, query);
     const Visible visible{0, stream_.end - stream_.begin - tile * Traits::tokens};
     if (!visible.whole(Traits::tokens)) {
@@ -92,10 +94,12 @@ class WaveStream {
       HPA_UNROLL
       for (int p = 0; p < Products::score_products; ++p) scores.product[p][lane] = typename M::Floats4{0.f, 0.f, 0.f, 0.f};
     });
+    Lane<const Operand*> own;
+    wave.each_afresh([&](int lane) { own[lane] = query + lane; });  // read again for every tile: registers are dear
     HPA_UNROLL
     for (int step = 0; step < Traits::steps; ++step) {
       Lane<Operand> rows;
-      wave.each_afresh([&](int lane) { rows[lane] = query[step * M::width + lane]; });  // stays in LDS: registers are dear
+      wave.each([&](int lane) { rows[lane] = own[lane][step * M::width]; });
       HPA_UNROLL
       for (int p = 0; p < Products::score_products; ++p) Products::scores(scores.product[p], keys_.operand[step][p], rows);
     }
@@ -131,7 +135,7 @@ class WaveStream {
     Lane<Words<Products::value_words>> ones;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int i = 0; i < Products::value_words; ++i) ones[lane].word[i] = one | one << 16;
+      for (int i = 0; i < Products::value_words; ++i) ones[lane].word[i] = wave.made_anew(one | one << 16);
     });
     return ones;
   }

@@ -30,9 +30,9 @@ struct RunningSoftmax {
       HPA_UNROLL
       for (int slot = 0; slot < slots; ++slot) {
         reference[slot][lane] = unset;
-        total[slot][lane] = Floats4{0.f, 0.f, 0.f, 0.f};
+        total[slot][lane] = Floats4::zero();
         HPA_UNROLL
-        for (int dim = 0; dim < Traits::dims; ++dim) output[slot][dim][lane] = Floats4{0.f, 0.f, 0.f, 0.f};
+        for (int dim = 0; dim < Traits::dims; ++dim) output[slot][dim][lane] = Floats4::zero();
       }
     });
   }

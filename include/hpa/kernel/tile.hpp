@@ -3,6 +3,7 @@
 
 #include "hpa/arch/products.hpp"
 #include "hpa/kernel/kv_view.hpp"
+#include "hpa/kernel/work_list.hpp"
 
 namespace hpa::kernel {
 
@@ -88,13 +89,18 @@ struct QueryTile {
   /// `row_address(row)` is the first element of a query row; rows past the last are given the last one's, so nothing is masked.
   template <class RowAddress>
   static HPA_DEVICE void stage(const typename M::Wave& wave, Operand* lds, RowAddress&& row_address) {
-    for (int step = wave.index(); step < Traits::steps; step += wave.waves())
+    constexpr int waves = M::decode_waves;
+    HPA_UNROLL
+    for (int turn = 0; turn < int(ceil_div(Traits::steps, waves)); ++turn) {
+      const int step = wave.index() + turn * waves;
+      if (Traits::steps % waves != 0 && step >= Traits::steps) break;
       wave.each([&](int lane) {
         load_runs<typename M::Wave, Products::query_run>(wave, lds[step * M::width + lane], [&](int i) {
           const Place at = Products::query_at(lane, i);
           return row_address(at.token) + (step * Products::element_step + at.element) * size_of(C::query);
         });
       });
+    }
   }
 };
 
