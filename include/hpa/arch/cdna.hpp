@@ -127,6 +127,16 @@ struct Cdna {
     HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
     /// Lane arithmetic after this is done anew: kept across a long loop it would cost the registers that the loop needs.
     HPA_DEVICE void refresh() { thread_ = cdna::hide(int(threadIdx.x)); }
+    /// Kernel arguments, all loaded by now: the compiler would load each where it is first used, and wait for it there.
+    template <class Params>
+    static HPA_DEVICE Params loaded(const Params& params) {
+      auto words = __builtin_bit_cast(Words<sizeof(Params) / 4>, params);
+#if defined(__HIP_DEVICE_COMPILE__)
+      HPA_UNROLL
+      for (int i = 0; i < int(sizeof(Params) / 4); ++i) asm volatile("" : "+s"(words.word[i]));
+#endif
+      return __builtin_bit_cast(Params, words);
+    }
     /// A constant that is not kept in a register between its uses.
     static HPA_DEVICE std::uint32_t made_anew(std::uint32_t constant) { return std::uint32_t(cdna::hide(int(constant))); }
     template <class Body>
@@ -169,7 +179,11 @@ struct Cdna {
       for (int i = 0; i < int(sizeof(T) / 4); ++i) value.word[i] = words[i];
       return __builtin_bit_cast(T, value);
     }
-    static HPA_DEVICE void atomic_min(int* address, int value) { atomicMin(address, value); }
+    static HPA_DEVICE void atomic_min(int* address, int value) {
+#if defined(__HIP_DEVICE_COMPILE__)
+      __hip_atomic_fetch_min((HPA_GLOBAL_MEMORY int*)(address), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+#endif
+    }
     HPA_DEVICE std::byte* lds() const { return lds_; }
     HPA_DEVICE void barrier() const { __syncthreads(); }
     /// Instructions stay on their side of it: loads are asked for where the source asks for them.

@@ -160,6 +160,10 @@ struct HostMachine {
     int workgroups_x() const { return workgroups_x_; }
     void place(int x, int y, int z, int workgroups_x) { x_ = x, y_ = y, z_ = z, workgroups_x_ = workgroups_x; }
     void refresh() {}
+    template <class Params>
+    static const Params& loaded(const Params& params) {
+      return params;
+    }
     static std::uint32_t made_anew(std::uint32_t constant) { return constant; }
     /// Runs the body for every lane; the lane's values are element `lane` of Lane objects.
     template <class Body>

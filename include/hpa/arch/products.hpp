@@ -80,7 +80,7 @@ struct CdnaProducts {
   }
   static HPA_HOST_DEVICE constexpr Place query_at(int lane, int i) { return {lane % 16, 8 * (lane / 16) + i}; }
   static HPA_HOST_DEVICE constexpr int score_row(int lane, int) { return lane % 16; }
-  static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 8 * (lane / 16) + 4 * product + i; }
+  static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 8 * (lane / 16) + (4 * product + i); }
   static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {8 * (lane / 16) + i, lane % 16}; }
   static HPA_HOST_DEVICE constexpr int output_row(int lane, int, int) { return lane % 16; }
   static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return 4 * (lane / 16) + i; }
@@ -126,7 +126,7 @@ struct WarpProducts {
   }
   static HPA_HOST_DEVICE constexpr Place query_at(int lane, int i) { return {lane / 4 + 8 * (i / 4), 4 * (lane % 4) + i % 4}; }
   static HPA_HOST_DEVICE constexpr int score_row(int lane, int slot) { return lane / 4 + 8 * slot; }
-  static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 4 * (lane % 4) + 2 * product + i; }
+  static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 4 * (lane % 4) + (2 * product + i); }
   static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {4 * (lane % 4) + i % 4, lane / 4 + 8 * (i / 4)}; }
   static HPA_HOST_DEVICE constexpr int output_row(int lane, int slot, int i) { return 8 * slot + 2 * (lane % 4) + i % 2; }
   static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return lane / 4 + 8 * (i / 2); }

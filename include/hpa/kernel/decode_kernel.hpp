@@ -51,7 +51,8 @@ HPA_DEVICE void store_result(const ResultView& result, std::int64_t row, std::in
     packed = {{M::template pack<Out>(sum[0] * divide, sum[1] * divide), M::template pack<Out>(sum[2] * divide, sum[3] * divide)}};
   M::Wave::store(result.out.at(row, head) + element * size_of(Out), packed);
   if (result.lse != nullptr && element == 0)
-    result.lse[row * result.num_heads + head] = empty ? -__builtin_inff() : (state.maximum + M::log2(state.total)) * ln_2;
+    M::Wave::store(result.lse + row * result.num_heads + head,
+                   empty ? -__builtin_inff() : (state.maximum + M::log2(state.total)) * ln_2);
 }
 
 template <class M, class C>
@@ -73,7 +74,9 @@ struct DecodeKernel {
   static constexpr int merge_bytes = waves * rows_a_pass * chunks * 16;
   static constexpr int states_offset = QueryTile<M, C>::lds_bytes;  // waves still read the query when the first one writes its state
   static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
-  static constexpr int lds_bytes = merge_bytes > states_offset + states_bytes ? merge_bytes : states_offset + states_bytes;
+  static constexpr int slopes_offset = states_offset + states_bytes;
+  static constexpr int stream_bytes = slopes_offset + (C::alibi ? Products::rows * int(sizeof(float)) : 0);
+  static constexpr int lds_bytes = merge_bytes > stream_bytes ? merge_bytes : stream_bytes;
   static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
 
   /// The query rows of a workgroup: 16 at most, of one KV head.
@@ -81,15 +84,20 @@ struct DecodeKernel {
     std::int32_t kv_head, first_head, count;
   };
 
-  static HPA_DEVICE void run(Wave& wave, const Params& p) {
+  static HPA_DEVICE void run(Wave& wave, const Params& params) {
+    const Params p = wave.loaded(params);
     const PlanHeader header = wave.uniform(p.header);
+    Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
     if (header.stamp != p.stamp) return report(wave, p, PlanError::other_shape, 0);
     const std::int32_t kv_head = wave.workgroup_y(), first = wave.workgroup_z() * Products::rows;
     const std::int32_t left = p.gqa_ratio - first;
     const Rows rows{kv_head, kv_head * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
-    for (std::int32_t i = wave.workgroup_x(); i < header.num_items; i += wave.workgroups_x()) {
-      decode_item(wave, p, wave.uniform(p.items + i), rows);
-      if (i + wave.workgroups_x() < header.num_items) wave.barrier();  // LDS is free for the next item
+    for (std::int32_t i = wave.workgroup_x(); i < header.num_items;) {
+      decode_item(wave, p, item, rows);
+      i += wave.workgroups_x();
+      if (i >= header.num_items) break;
+      item = wave.uniform(p.items + i);
+      wave.barrier();  // LDS is free for the next item
     }
   }
 
@@ -97,18 +105,21 @@ struct DecodeKernel {
   static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item, const Rows& rows) {
     wave.refresh();
     auto* const query = reinterpret_cast<Operand*>(wave.lds());
+    auto* const slopes = reinterpret_cast<float*>(wave.lds() + slopes_offset);
     WaveStream<M, C> stream({p.keys.head(rows.kv_head), p.values.head(rows.kv_head), p.block_tables + item.sequence * p.table_row_stride,
-                             item.begin, item.end, item.seq_len - 1, p.scale_log2});
+                             item.begin, item.end, item.seq_len - 1, p.scale_log2, slopes});
+    QueryTile<M, C> query_tile;
+    query_tile.request(wave, [&](int row) {
+      return p.query.at(item.query_row, rows.first_head + (row < rows.count ? row : rows.count - 1));
+    });
     const auto stage_query = [&] {
-      QueryTile<M, C>::stage(wave, query, [&](int row) {
-        return p.query.at(item.query_row, rows.first_head + (row < rows.count ? row : rows.count - 1));
-      });
+      query_tile.stage(wave, query);
+      if constexpr (C::alibi) stage_slopes(wave, p, rows, slopes);
       wave.barrier();
     };
     if (wave.index() < stream.tiles()) {
       stream.open(wave, wave.index());
       stage_query();
-      if constexpr (C::alibi) load_slopes(wave, p, rows, stream);
       stream.softmax.clear(wave);
       const int last = stream.full_tiles(wave, query, wave.index());
       stream.last_tile(wave, query, last);
@@ -120,13 +131,11 @@ struct DecodeKernel {
     merge_waves(wave, p, item, rows, stream);
   }
 
-  static HPA_DEVICE void load_slopes(Wave& wave, const Params& p, const Rows& rows, WaveStream<M, C>& stream) {
+  static HPA_DEVICE void stage_slopes(Wave& wave, const Params& p, const Rows& rows, float* slopes) {
+    if (wave.index() != 0) return;
     wave.each([&](int lane) {
-      HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) {
-        const int row = Products::score_row(lane, slot);
-        stream.alibi_slopes[slot][lane] = p.alibi_slopes[rows.first_head + (row < rows.count ? row : rows.count - 1)] * log2_e;
-      }
+      if (lane < Products::rows)
+        slopes[lane] = wave.template load<float>(p.alibi_slopes + rows.first_head + (lane < rows.count ? lane : rows.count - 1)) * log2_e;
     });
   }
 

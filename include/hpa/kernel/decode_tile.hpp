@@ -13,6 +13,7 @@ struct TileStream {
   int begin, end;                 // tokens of the item
   int query_position;             // of the row that reads them
   float scale_log2;               // logit scale * log2(e)
+  const float* alibi_slopes;      // of the query tile's rows, times log2(e), in LDS
 };
 
 /// The state of one wave while it streams tiles first, first + stride, .. of an item.
@@ -29,7 +30,6 @@ class WaveStream {
   static constexpr int waves = M::decode_waves;
 
   RunningSoftmax<M, C> softmax;
-  Lane<float> alibi_slopes[C::alibi ? Products::row_slots : 1];  // times log2(e); unused without alibi
 
   HPA_DEVICE WaveStream(const TileStream& stream) : stream_(stream), tiles_(int(unsigned(stream.end - stream.begin + Traits::tokens - 1) / Traits::tokens)) {}
 
@@ -52,13 +52,13 @@ class WaveStream {
   HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
     int tile = first;
     for (; tile + waves < tiles_; tile += waves) {
-      Scores<M, C> scores = multiply_keys(wave, query);
+      Scores<M, C> scores = logits(wave, query, tile);
       next_ = checked(next_);
       wave.keep_order();
       keys_.request(wave, stream_.keys, next_);
       wave.keep_order();
       const Blocks after_next = blocks_of(wave, tile + 2 * waves);
-      add_values<true>(wave, scores, tile);
+      add_values<true>(wave, scores);
       next_ = after_next;
     }
     return tile;
@@ -67,13 +67,13 @@ class WaveStream {
   /// The wave's last tile, the only one that may hold tokens past the end.
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     wave.refresh();
-    Scores<M, C> scores = multiply_keys(wave, query);
+    Scores<M, C> scores = logits(wave, query, tile);
     const Visible visible{0, stream_.end - stream_.begin - tile * Traits::tokens};
     if (!visible.whole(Traits::tokens)) {
       scores.mask(wave, visible);
       mask_values<M, C>(wave, values_, visible);
     }
-    add_values<false>(wave, scores, tile);
+    add_values<false>(wave, scores);
   }
 
  private:
@@ -88,7 +88,7 @@ class WaveStream {
     return in_range(blocks);
   }
 
-  HPA_DEVICE Scores<M, C> multiply_keys(Wave& wave, const Operand* query) {
+  HPA_DEVICE Scores<M, C> logits(Wave& wave, const Operand* query, int tile) {
     Scores<M, C> scores;
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -104,13 +104,13 @@ class WaveStream {
       for (int p = 0; p < Products::score_products; ++p) Products::scores(scores.product[p], keys_.operand[step][p], rows);
     }
     scores.scale(wave, stream_.scale_log2);
+    if constexpr (C::alibi)
+      scores.add_alibi(wave, stream_.alibi_slopes, stream_.begin + tile * Traits::tokens - stream_.query_position);
     return scores;
   }
 
   template <bool RequestNext>
-  HPA_DEVICE void add_values(Wave& wave, Scores<M, C>& scores, int tile) {
-    if constexpr (C::alibi)
-      scores.add_alibi(wave, alibi_slopes, stream_.begin + tile * Traits::tokens - stream_.query_position);
+  HPA_DEVICE void add_values(Wave& wave, Scores<M, C>& scores) {
     typename RunningSoftmax<M, C>::Probabilities probabilities[Products::row_slots];
     softmax.probabilities(wave, scores, probabilities);
     wave.keep_order();
@@ -132,10 +132,11 @@ class WaveStream {
 
   HPA_DEVICE static Lane<Words<Products::value_words>> all_ones(const Wave& wave) {
     constexpr std::uint32_t one = Format<C::query>::encode(1.f);
+    const std::uint32_t pair = wave.made_anew(one | one << 16);
     Lane<Words<Products::value_words>> ones;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int i = 0; i < Products::value_words; ++i) ones[lane].word[i] = wave.made_anew(one | one << 16);
+      for (int i = 0; i < Products::value_words; ++i) ones[lane].word[i] = pair;
     });
     return ones;
   }

@@ -42,12 +42,16 @@ struct Scores {
     });
   }
 
-  /// score += slope of the row's head * (key position - query position).
-  template <class Slopes>
-  HPA_DEVICE void add_alibi(const typename M::Wave& wave, const Slopes& slope, int first_key_minus_query) {
-    wave.each([&](int lane) {
+  /// score += slope of the row * (key position - query position). The slopes are read again for every tile: registers are dear.
+  HPA_DEVICE void add_alibi(const typename M::Wave& wave, const float* slopes, int first_key_minus_query) {
+    wave.each_afresh([&](int lane) {
+      float slope[Products::row_slots];
+      HPA_UNROLL
+      for (int slot = 0; slot < Products::row_slots; ++slot) slope[slot] = slopes[Products::score_row(lane, slot)];
+      const int first = Products::score_token(lane, 0, 0);
+      const float distance = float(first_key_minus_query + first);
       each_score(lane, [&](auto& score, int slot, int token) {
-        score = score + slope[slot][lane] * float(first_key_minus_query + token);
+        score = score + slope[slot] * (distance + float(token - first));
       });
     });
   }
