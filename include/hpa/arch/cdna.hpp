@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "hpa/arch/cdna_scan.hpp"
 #include "hpa/arch/products.hpp"
 #include "hpa/types.hpp"
 
@@ -113,6 +114,8 @@ struct Cdna {
   using Floats4 = CdnaFloats4;
   template <DType Type>
   using Products = CdnaProducts<Mfma<Type>>;
+  template <class T, int Threads>
+  using BlockScan = CdnaBlockScan<T, Threads>;
 
   class Wave {
    public:

@@ -147,6 +147,9 @@ struct HostMachine {
   template <DType Type>
   using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Type>>, WarpProducts<EmulatedMma<Type>>>;
 
+  template <class T, int Threads>
+  using BlockScan = NoBlockScan;
+
   class Wave {
    public:
     Wave(HostWorkgroup& workgroup, int index) : workgroup_(workgroup), index_(index) {}

@@ -46,6 +46,12 @@ struct MmaM16N8K16 {
   static HPA_HOST_DEVICE constexpr Coord d_coord(int lane, int i) { return {lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2}; }
 };
 
+/// For machines whose platform has no block scan: the library's own is used.
+struct NoBlockScan {
+  static constexpr bool available = false;
+  static constexpr int lds_bytes = 0;
+};
+
 /// A key, value or query element held by a lane: token (or query row) and element (of the head).
 struct Place {
   int token, element;

@@ -1,6 +1,7 @@
 // Exclusive prefix sums over a workgroup, one value a lane.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "hpa/arch/arch.hpp"
@@ -17,9 +18,9 @@ struct Counts {
   }
 };
 
-/// Replaces each lane's value by the sum of all values before it and returns the sum of all. `lds` holds one T a wave.
+/// Replaces each lane's value by the sum of all values before it and returns the sum of all, with one T a wave in LDS.
 template <class M, class T>
-HPA_DEVICE T exclusive_scan(typename M::Wave& wave, typename M::template Lane<T>& value, T* lds) {
+HPA_DEVICE T exclusive_scan_by_waves(typename M::Wave& wave, typename M::template Lane<T>& value, T* lds) {
   typename M::template Lane<T> inclusive = value;
   for (int distance = 1; distance < M::width; distance *= 2) {
     const auto before = wave.shuffle(inclusive, [&](int lane) { return lane < distance ? lane : lane - distance; });
@@ -41,5 +42,17 @@ HPA_DEVICE T exclusive_scan(typename M::Wave& wave, typename M::template Lane<T>
   wave.each([&](int lane) { value[lane] = lane == 0 ? before_wave : before_wave + shifted[lane]; });
   return total;
 }
+
+/// The same by the platform's library where there is one (rocPRIM, CUB), and its LDS.
+template <class M, class T, int Waves>
+struct BlockScan {
+  using Library = typename M::template BlockScan<T, Waves * M::width>;
+  static constexpr int lds_bytes = Library::available ? Library::lds_bytes : Waves * int(sizeof(T));
+
+  static HPA_DEVICE T exclusive(typename M::Wave& wave, typename M::template Lane<T>& value, std::byte* lds) {
+    if constexpr (Library::available) return Library::exclusive(value[0], lds);
+    else return exclusive_scan_by_waves<M>(wave, value, reinterpret_cast<T*>(lds));
+  }
+};
 
 }  // namespace hpa::kernel

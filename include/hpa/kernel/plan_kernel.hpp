@@ -84,10 +84,10 @@ struct PlanKernel {
   template <class T>
   using Lane = typename M::template Lane<T>;
   static constexpr int waves = M::plan_waves;
-  static constexpr int lds_bytes = waves * int(sizeof(Counts));
+  using Scan = BlockScan<M, Counts, waves>;
+  static constexpr int lds_bytes = Scan::lds_bytes;
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
-    auto* lds = reinterpret_cast<Counts*>(wave.lds());
     if (wave.index() == 0) wave.each([&](int lane) {
       if (lane == 0) p.header->first_error = no_error;
     });
@@ -101,7 +101,7 @@ struct PlanKernel {
         request[lane] = sequence(lane) < p.num_seqs ? read_request(p, sequence(lane)) : Request{};
         counts[lane] = {request[lane].seq_len, 0, 0, 0, 0};
       });
-      const Counts tokens = exclusive_scan<M>(wave, counts, lds);
+      const Counts tokens = Scan::exclusive(wave, counts, wave.lds());
       wave.each([&](int lane) {
         if (before.tokens + counts[lane].tokens + request[lane].seq_len > p.total_kv_tokens && request[lane].seq_len > 0) {
           request[lane].error = PlanError::total_kv_tokens;
@@ -109,7 +109,7 @@ struct PlanKernel {
         }
         counts[lane] = count_work(p, request[lane]);
       });
-      const Counts work = exclusive_scan<M>(wave, counts, lds);
+      const Counts work = Scan::exclusive(wave, counts, wave.lds());
       wave.each([&](int lane) {
         if (request[lane].active) write_work(p, request[lane], sequence(lane), before + counts[lane]);
         if (request[lane].error != PlanError::none)
