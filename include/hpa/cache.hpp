@@ -86,7 +86,7 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
       shape.head_size,
       shape.block_size};
   const std::int64_t workgroups = kernel::ceil_div(args.num_tokens, Kernel::waves);
-  return arch::launch<Kernel>({detail::grid_x(workgroups, 1, device), 1}, params, stream);
+  return arch::launch<Kernel>({detail::grid_x(workgroups, 1, device, Kernel::waves), 1}, params, stream);
 }
 
 /// Copies blocks inside the caches: all heads, K and V.
@@ -101,7 +101,7 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
                                         args.block_pairs, args.num_pairs,
                                         shape.head_size * shape.block_size * size_of(shape.kv)};
   const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
-  return arch::launch<Kernel>({detail::grid_x(workgroups, shape.num_kv_heads, device), shape.num_kv_heads}, params, stream);
+  return arch::launch<Kernel>({detail::grid_x(workgroups, shape.num_kv_heads, device, Kernel::waves), shape.num_kv_heads}, params, stream);
 }
 
 }  // namespace hpa

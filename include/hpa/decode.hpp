@@ -50,9 +50,9 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   return params;
 }
 
-/// Workgroups for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than pieces.
-inline int grid_x(std::int64_t work, std::int64_t y, const Device& device) {
-  const std::int64_t held = std::int64_t{device.compute_units} * tuning(device.arch).workgroups_per_unit;
+/// Workgroups of `waves` waves for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than pieces.
+inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int waves) {
+  const std::int64_t held = kernel::ceil_div(std::int64_t{device.compute_units} * tuning(device.arch).waves_per_unit, waves);
   const std::int64_t x = kernel::ceil_div(held, y);
   return int(work < x ? work : x);
 }
@@ -62,12 +62,12 @@ Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepa
   const kernel::DecodeParams params = decode_params(shape, args, p);
   const int y = shape.num_kv_heads, z = row_tiles(shape);
   using Decode = kernel::DecodeKernel<Machine, C>;
-  if (Verdict v = arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device), y, z}, params, stream); !v) return v;
+  if (Verdict v = arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, Decode::waves), y, z}, params, stream); !v) return v;
   if (p.layout.max_slots == 0) return {};
   using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::out>;
   const int reduce_y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));
   const std::int64_t workgroups = kernel::ceil_div(p.layout.max_split_rows, Reduce::waves);
-  return arch::launch<Reduce>({grid_x(workgroups, reduce_y, p.device), reduce_y},
+  return arch::launch<Reduce>({grid_x(workgroups, reduce_y, p.device, Reduce::waves), reduce_y},
                               {params.result, p.parts.header, p.parts.split_rows, p.stamp}, stream);
 }
 

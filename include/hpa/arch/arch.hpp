@@ -79,7 +79,7 @@ struct Grid {
 
 /// The figures that differ between chips and that no kernel may hold.
 struct Tuning {
-  int workgroups_per_unit;  // decode workgroups that one compute unit holds at a time
+  int waves_per_unit;       // waves that one compute unit holds at a time
   int whole_row_tokens;     // rows up to this length are one partition when there are rows enough to fill the chip
   int long_partition;       // tokens a partition of longer rows
   int min_partition;        // tokens a partition when rows are too few to fill the chip: never fewer
@@ -88,9 +88,9 @@ struct Tuning {
 constexpr Tuning tuning(Arch arch) {
   switch (arch) {
     case Arch::sm80:
-    case Arch::sm90: return {2, 4096, 2048, 128};
-    case Arch::host: return {1, 4096, 2048, 128};
-    default: return {4, 4096, 2048, 512};
+    case Arch::sm90: return {8, 4096, 2048, 128};
+    case Arch::host: return {4, 4096, 2048, 128};
+    default: return {16, 4096, 2048, 512};
   }
 }
 

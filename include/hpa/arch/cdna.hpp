@@ -105,7 +105,7 @@ struct Mfma {
 
 struct Cdna {
   static constexpr int width = 64;
-  static constexpr int decode_waves = 4, plan_waves = 16, row_waves = 4;  // waves a workgroup, by kernel
+  static constexpr int decode_waves = 4, plan_waves = 16, reduce_waves = 1, copy_waves = 4;  // waves a workgroup, by kernel
   static constexpr int min_waves_per_simd = 4;
   static constexpr bool runs_on(Arch arch) { return arch == Arch::gfx90a || arch == Arch::gfx942 || arch == Arch::gfx950; }
 

@@ -138,7 +138,7 @@ template <int Width>
 struct HostMachine {
   static_assert(Width == 64 || Width == 32, "wave widths are 64 (CDNA) and 32 (NVIDIA)");
   static constexpr int width = Width;
-  static constexpr int decode_waves = 4, plan_waves = 2, row_waves = 2;  // waves a workgroup, by kernel
+  static constexpr int decode_waves = 4, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
   static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
 
   template <class T>

@@ -18,7 +18,7 @@ struct AppendKernel {
   using Machine = M;
   using Params = AppendParams;
   using Wave = typename M::Wave;
-  static constexpr int waves = M::row_waves;
+  static constexpr int waves = M::copy_waves;
   static constexpr int lds_bytes = 0;
   static constexpr int x = 8;
 
@@ -67,7 +67,7 @@ struct CopyBlocksKernel {
   using Machine = M;
   using Params = CopyBlocksParams;
   using Wave = typename M::Wave;
-  static constexpr int waves = M::row_waves;
+  static constexpr int waves = M::copy_waves;
   static constexpr int lds_bytes = 0;
 
   /// Grid x and the waves of a workgroup cover pairs, grid y covers KV heads.

@@ -18,7 +18,7 @@ struct ReduceKernel {
   using Params = ReduceParams;
   using Wave = typename M::Wave;
   using Floats4 = typename M::Floats4;
-  static constexpr int waves = M::row_waves;
+  static constexpr int waves = M::reduce_waves;
   static constexpr int lds_bytes = 0;
   static constexpr int lanes_a_head = HeadSize / 4;
   static constexpr int heads_a_wave = M::width / lanes_a_head;
@@ -47,39 +47,30 @@ struct ReduceKernel {
       PartialState state[batch];
       Floats4 part[batch];
       HPA_UNROLL
-      for (int i = 0; i < batch; ++i) load_partial(result, row, first + i, head, element, state[i], part[i]);
+      for (int i = 0; i < batch; ++i) {  // past the last partition the last one again, so that all loads are in flight at once
+        const std::int32_t index = first + i < row.partitions ? first + i : row.partitions - 1;
+        const std::int64_t partial = std::int64_t(row.slot + index) * result.num_heads + head;
+        state[i] = M::Wave::template load<PartialState>(result.states + partial);
+        part[i] = M::Wave::template load<Floats4>(result.partial + partial * HeadSize + element);
+      }
       float maximum = merged.maximum;
       HPA_UNROLL
       for (int i = 0; i < batch; ++i) maximum = M::max(maximum, state[i].maximum);
       const float keep = M::exp2(merged.maximum - maximum);
       merged.total *= keep;
-      HPA_UNROLL
-      for (int e = 0; e < 4; ++e) sum[e] = sum[e] * keep;
+      sum = sum * keep;
       HPA_UNROLL
       for (int i = 0; i < batch; ++i) {
-        const float share = M::exp2(state[i].maximum - maximum);
+        const float share = first + i < row.partitions ? M::exp2(state[i].maximum - maximum) : 0.f;
         failed = failed || state[i].total < 0.f;
         merged.total += state[i].total * share;
-        HPA_UNROLL
-        for (int e = 0; e < 4; ++e) sum[e] = sum[e] + part[i][e] * share;
+        sum = sum + part[i] * share;
       }
       merged.maximum = maximum;
     }
     if (failed) merged.total = -1.f;
     store_result<M, Out>(result, row.query_row, head, element, sum, merged);
   }
-
-  /// Past the last partition: an empty state.
-  static HPA_DEVICE void load_partial(const ResultView& result, const SplitRow& row, std::int32_t i, std::int32_t head, int element,
-                                      PartialState& state, Floats4& part) {
-    state = {-__FLT_MAX__, 0.f};
-    part = Floats4{0.f, 0.f, 0.f, 0.f};
-    if (i >= row.partitions) return;
-    const std::int64_t partial = std::int64_t(row.slot + i) * result.num_heads + head;
-    state = M::Wave::template load<PartialState>(result.states + partial);
-    part = M::Wave::template load<Floats4>(result.partial + partial * HeadSize + element);
-  }
-
 };
 
 }  // namespace hpa::kernel
