@@ -33,9 +33,10 @@ struct CopyBlocksArgs {
 };
 
 /// Whether append() can do it; the first thing that is wrong, if not. Reads no device memory.
-inline Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& device) {
+template <class Menu = default_menu>
+Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& device) {
   using detail::check_strides;
-  if (Verdict v = check(shape, device); !v) return v;
+  if (Verdict v = check<Menu>(shape, device); !v) return v;
   if (args.num_tokens <= 0) return {Status::invalid_argument, "num_tokens", "must be positive"};
   const detail::PointerRule pointers[] = {{args.key, 16, "key"},
                                           {args.value, 16, "value"},
@@ -44,12 +45,13 @@ inline Verdict check(const DecodeShape& shape, const AppendArgs& args, const Dev
                                           {args.slot_mapping, 8, "slot_mapping"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
   const int x = per_16_bytes(shape.query);
+  const std::int64_t limit = detail::elements_in_4_gib(shape.query);
   if (Verdict v = check_strides({args.key_token_stride, args.key_head_stride, "key_token_stride", "key_head_stride"}, shape.head_size,
-                                shape.num_kv_heads, x);
+                                shape.num_kv_heads, x, limit, detail::max_stride);
       !v)
     return v;
   if (Verdict v = check_strides({args.value_token_stride, args.value_head_stride, "value_token_stride", "value_head_stride"},
-                                shape.head_size_of_v(), shape.num_kv_heads, x);
+                                shape.head_size_of_v(), shape.num_kv_heads, x, limit, detail::max_stride);
       !v)
     return v;
   return detail::check_cache_strides(
@@ -58,8 +60,9 @@ inline Verdict check(const DecodeShape& shape, const AppendArgs& args, const Dev
 }
 
 /// Whether copy_blocks() can do it; the first thing that is wrong, if not. Reads no device memory.
-inline Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device& device) {
-  if (Verdict v = check(shape, device); !v) return v;
+template <class Menu = default_menu>
+Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device& device) {
+  if (Verdict v = check<Menu>(shape, device); !v) return v;
   if (args.num_pairs <= 0) return {Status::invalid_argument, "num_pairs", "must be positive"};
   const detail::PointerRule pointers[] = {
       {args.key_cache, 16, "key_cache"}, {args.value_cache, 16, "value_cache"}, {args.block_pairs, 8, "block_pairs"}};
@@ -69,12 +72,12 @@ inline Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const
 }
 
 /// Writes K and V of new tokens into the cache (what vLLM calls reshape_and_cache). Two tokens must not share a slot.
-template <class Machine = arch::DefaultMachine>
+template <class Menu = default_menu>
 Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
-  if (Verdict v = check(shape, args, device); !v) return v;
-  using Kernel = kernel::AppendKernel<Machine>;
+  if (Verdict v = check<Menu>(shape, args, device); !v) return v;
+  using Kernel = kernel::AppendKernel<typename Menu::Machine>;
   const kernel::AppendParams params{
       detail::row_view(args.key, args.key_token_stride, args.key_head_stride, shape.num_kv_heads, shape.head_size, shape.kv),
       detail::row_view(args.value, args.value_token_stride, args.value_head_stride, shape.num_kv_heads, shape.head_size_of_v(), shape.kv),
@@ -90,12 +93,12 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
 }
 
 /// Copies blocks inside the caches: all heads, K and V.
-template <class Machine = arch::DefaultMachine>
+template <class Menu = default_menu>
 Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
-  if (Verdict v = check(shape, args, device); !v) return v;
-  using Kernel = kernel::CopyBlocksKernel<Machine>;
+  if (Verdict v = check<Menu>(shape, args, device); !v) return v;
+  using Kernel = kernel::CopyBlocksKernel<typename Menu::Machine>;
   const kernel::CopyBlocksParams params{detail::kv_view(args.key_cache, args.key_block_stride, args.key_head_stride, shape),
                                         detail::kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape),
                                         args.block_pairs, args.num_pairs,

@@ -52,6 +52,9 @@ struct Rule {
 };
 
 inline constexpr int max_grid_yz = 65535;  // workgroups in y or z, of both makers' launches
+inline constexpr std::int64_t max_partitions = 0x7fffffff;
+inline constexpr const char* too_many_partitions = "more than 2^31 partitions: lower it, or max_seqs";
+inline constexpr std::int64_t max_stride = std::int64_t{1} << 44;  // elements: products with strides stay below 2^63 bytes
 inline constexpr int tile_rows = 16;      // query rows that one pass over the cache serves
 
 constexpr int row_tiles(const DecodeShape& shape) { return int(kernel::ceil_div(shape.gqa_ratio(), tile_rows)); }
@@ -93,12 +96,15 @@ struct RuleTable {
       {none, "num_heads", "more than 65535 heads", [](S s, D) { return s.num_heads <= max_grid_yz; }},
       {none, "max_seqs", "more than 2^26 sequences", [](S s, D) { return s.max_seqs <= 1 << 26; }},
       {none, "max_seq_len", "more than 2^30 tokens", [](S s, D) { return s.max_seq_len <= 1 << 30; }},
-      {none, "max_total_kv_tokens", "more than 2^31 partitions: lower it, or max_seqs",
-       [](S s, D d) { return kernel::layout_of(s, kernel::partition_rule(s, d)).max_items < std::int64_t{1} << 31; }},
+      {none, "max_total_kv_tokens", too_many_partitions,
+       [](S s, D d) { return kernel::max_items(s, kernel::partition_rule(s, d)) <= max_partitions; }},
   };
 };
 
 inline bool aligned(const void* pointer, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0; }
+
+/// Kernels hold strides between heads and between blocks in 32 bits, in bytes.
+constexpr std::int64_t elements_in_4_gib(DType type) { return (std::int64_t{1} << 32) / size_of(type); }
 
 /// Strides of something addressed as outer * outer_stride + inner * inner_stride, elements. 0 = dense.
 struct StridePair {
@@ -107,11 +113,15 @@ struct StridePair {
   const char* inner_field;
 };
 
-/// `piece` elements lie together; there are `inner_count` of them in one outer step.
-inline Verdict check_strides(const StridePair& s, std::int64_t piece, std::int64_t inner_count, int multiple) {
-  const std::int64_t inner = s.inner == 0 ? piece : s.inner, outer = s.outer == 0 ? inner * inner_count : s.outer;
+/// `piece` elements lie together; there are `inner_count` of them in one outer step. Strides stay below the limits.
+inline Verdict check_strides(const StridePair& s, std::int64_t piece, std::int64_t inner_count, int multiple,
+                             std::int64_t inner_limit, std::int64_t outer_limit) {
   const Status bad = Status::invalid_argument;
+  const std::int64_t inner = s.inner == 0 ? piece : s.inner;
   if (inner < piece) return {bad, s.inner_field, "smaller than the data it steps over"};
+  if (inner >= inner_limit) return {Status::unsupported, s.inner_field, "4 GiB or more"};
+  const std::int64_t outer = s.outer == 0 ? inner * inner_count : s.outer;
+  if (outer >= outer_limit) return {Status::unsupported, s.outer == 0 ? s.inner_field : s.outer_field, "too large a step in memory"};
   if (outer < piece) return {bad, s.outer_field, "smaller than the data it steps over"};
   if (outer < (inner_count - 1) * inner + piece && inner_count > 1 && inner < outer)
     return {bad, s.outer_field, "smaller than the data it steps over"};
@@ -169,14 +179,10 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
 }
 
 inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& key, const StridePair& value) {
-  const std::int64_t slab = std::int64_t{shape.head_size} * shape.block_size, too_large = (std::int64_t{1} << 32) / size_of(shape.kv);
+  const std::int64_t slab = std::int64_t{shape.head_size} * shape.block_size, limit = elements_in_4_gib(shape.kv);
   const int x = per_16_bytes(shape.kv);
-  for (const StridePair& s : {key, value}) {
-    if (s.outer >= too_large) return {Status::unsupported, s.outer_field, "4 GiB or more"};
-    if (s.inner >= too_large) return {Status::unsupported, s.inner_field, "4 GiB or more"};
-  }
-  if (Verdict v = check_strides(key, slab, shape.num_kv_heads, x); !v) return v;
-  return check_strides(value, slab, shape.num_kv_heads, x);
+  if (Verdict v = check_strides(key, slab, shape.num_kv_heads, x, limit, limit); !v) return v;
+  return check_strides(value, slab, shape.num_kv_heads, x, limit, limit);
 }
 
 }  // namespace detail
@@ -207,7 +213,8 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
   if (Verdict v = detail::check_features(shape, args); !v) return v;
   if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
   if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
-                                        shape.head_size, shape.num_heads, per_16_bytes(shape.query));
+                                        shape.head_size, shape.num_heads, per_16_bytes(shape.query),
+                                        detail::elements_in_4_gib(shape.query), detail::max_stride);
       !v)
     return v;
   if (Verdict v = detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
@@ -215,17 +222,23 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
       !v)
     return v;
   if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
-                                        shape.head_size_of_v(), shape.num_heads, 4);
+                                        shape.head_size_of_v(), shape.num_heads, 4,
+                                        detail::elements_in_4_gib(shape.out), detail::max_stride);
       !v)
     return v;
   if (args.block_table_row_stride != 0 && args.block_table_row_stride < args.block_table_width)
     return {bad, "block_table_row_stride", "smaller than the data it steps over"};
+  if (args.block_table_row_stride > detail::max_stride) return {bad, "block_table_row_stride", "larger than any memory"};
   return {};
 }
 
 /// Bytes of workspace that plan() and decode() of this shape need on this device. Pure; lengths never enter. 0 when check() says no.
-inline std::size_t workspace_bytes(const DecodeShape& shape, const Device& device) {
-  return check(shape, device) ? kernel::layout_of(shape, kernel::partition_rule(shape, device)).bytes : 0;
+///
+/// Every shape has its own size, and fewer sequences can need more: rows that do not fill the chip are cut. An engine that shares
+/// one workspace between shapes takes the largest of their sizes.
+template <class Menu = default_menu>
+std::size_t workspace_bytes(const DecodeShape& shape, const Device& device) {
+  return check<Menu>(shape, device) ? kernel::layout_of(shape, kernel::partition_rule(shape, device)).bytes : 0;
 }
 
 }  // namespace hpa

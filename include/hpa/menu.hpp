@@ -41,15 +41,16 @@ struct menu {
   /// Calls f(Config<..>{}) for the kernel that computes `shape`; false when there is none.
   template <class F>
   static bool dispatch(const DecodeShape& shape, F&& f) {
-    return QueryTypes::visit(shape.query, [&](auto query) {
-      dispatch_rest(shape, query, [&](auto config) { f(config); });
-    }) && is_compiled(shape);
+    if (!is_compiled(shape)) return false;
+    QueryTypes::visit(shape.query, [&](auto query) { dispatch_rest(shape, query, f); });
+    return true;
   }
 
-  /// Whether the shape's values are all on the axes.
+  /// Whether the shape's values are all on the axes, and the rest is what these kernels compute.
   static constexpr bool is_compiled(const DecodeShape& shape) {
-    return QueryTypes::has(shape.query) && HeadSizes::has(shape.head_size) && BlockSizes::has(shape.block_size) &&
-           Alibi::has(shape.alibi);
+    return QueryTypes::has(shape.query) && shape.kv == shape.query && shape.out == shape.query &&
+           HeadSizes::has(shape.head_size) && shape.head_size_of_v() == shape.head_size && BlockSizes::has(shape.block_size) &&
+           Alibi::has(shape.alibi) && shape.layout == KvLayout::vllm;
   }
 
  private:

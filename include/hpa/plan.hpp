@@ -10,9 +10,8 @@ namespace detail {
 
 /// A mark of what a plan was made for; decode() refuses a workspace that was planned for something else.
 constexpr std::uint32_t stamp_of(const DecodeShape& shape, const DecodeArgs& args, int partition_tokens) {
-  const std::int64_t fields[] = {shape.head_size,     shape.block_size,       shape.num_heads,           shape.num_kv_heads,
-                                 shape.max_seqs,      shape.max_query_len,    shape.max_seq_len,         shape.total_kv_tokens(),
-                                 args.num_seqs,       partition_tokens,       int(shape.query),          shape.lse};
+  const std::int64_t fields[] = {shape.head_size,     shape.block_size,  shape.num_heads,         shape.num_kv_heads, shape.max_seqs,
+                                 shape.max_query_len, shape.max_seq_len, shape.total_kv_tokens(), args.num_seqs,      partition_tokens};
   std::uint32_t hash = 2166136261u;  // FNV-1a
   for (const std::int64_t field : fields)
     for (int byte = 0; byte < 8; ++byte) hash = (hash ^ std::uint32_t(field >> (8 * byte) & 0xff)) * 16777619u;
@@ -35,6 +34,10 @@ Prepared prepare(const DecodeShape& shape, const DecodeArgs& args, const Workspa
   if (p.verdict = current_device(&p.device); !p.verdict) return p;
   if (p.verdict = check<Menu>(shape, args, p.device); !p.verdict) return p;
   p.rule = kernel::partition_rule(shape, p.device, partition_tokens);
+  if (kernel::max_items(shape, p.rule) > max_partitions) {
+    p.verdict = {Status::unsupported, "max_total_kv_tokens", too_many_partitions};
+    return p;
+  }
   p.layout = kernel::layout_of(shape, p.rule);
   if (p.verdict = kernel::check_workspace(workspace, p.layout.bytes); !p.verdict) return p;
   p.parts = kernel::carve(workspace, p.layout);
@@ -72,19 +75,23 @@ Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspa
   return detail::run_plan<Menu>(shape, args, workspace, stream, 0);
 }
 
+/// The menu that has the one kernel.
+template <class Config, class Machine = arch::DefaultMachine>
+using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::alibi>, Machine>;
+
 /// plan() for decode_with<Config>(): partitions of Config::partition_tokens.
 template <class Config, class Machine = arch::DefaultMachine>
 Verdict plan_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
-  return detail::run_plan<menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::alibi>, Machine>>(
+  return detail::run_plan<menu_of<Config, Machine>>(
       shape, args, workspace, stream, Config::partition_tokens);
 }
 
 /// workspace_bytes() for plan_with and decode_with.
-template <class Config>
+template <class Config, class Machine = arch::DefaultMachine>
 std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device) {
-  return check(shape, device)
-             ? kernel::layout_of(shape, kernel::partition_rule(shape, device, Config::partition_tokens)).bytes
-             : 0;
+  if (!check<menu_of<Config, Machine>>(shape, device)) return 0;
+  const kernel::PartitionRule rule = kernel::partition_rule(shape, device, Config::partition_tokens);
+  return kernel::max_items(shape, rule) > detail::max_partitions ? 0 : kernel::layout_of(shape, rule).bytes;
 }
 
 /// After a synchronise: what the last plan and the decodes after it found wrong in the device data; ok when nothing. Waits for the

@@ -32,11 +32,17 @@ struct WorkspaceLayout {
   std::size_t items = 0, split_rows = 0, states = 0, partials = 0, bytes = 0;
 };
 
+/// Items that a plan of this shape can have at most.
+constexpr std::int64_t max_items(const DecodeShape& shape, const PartitionRule& rule) {
+  const std::int64_t seqs = shape.max_seqs;
+  const std::int64_t by_length = seqs * rule.max_partitions(shape.max_seq_len), by_total = seqs + shape.total_kv_tokens() / rule.min_tokens();
+  return by_length < by_total ? by_length : by_total;
+}
+
 constexpr WorkspaceLayout layout_of(const DecodeShape& shape, const PartitionRule& rule) {
   const std::int64_t seqs = shape.max_seqs, parts = rule.max_partitions(shape.max_seq_len);
-  const std::int64_t by_length = seqs * parts, by_total = seqs + shape.total_kv_tokens() / rule.min_tokens();
   WorkspaceLayout layout;
-  layout.max_items = by_length < by_total ? by_length : by_total;
+  layout.max_items = max_items(shape, rule);
   layout.max_slots = parts > 1 ? layout.max_items : 0;
   layout.max_split_rows = parts > 1 ? (seqs < layout.max_items / 2 ? seqs : layout.max_items / 2) : 0;
   const auto after = [](std::size_t offset, std::int64_t count, std::size_t size) {

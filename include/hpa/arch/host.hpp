@@ -3,6 +3,7 @@
 // check the GPU kernels' bounds, arithmetic and LDS races. Wave width and lane ownership are CDNA's or NVIDIA's.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -244,13 +245,18 @@ Verdict run_on_host(Grid grid, const typename Kernel::Params& params, int thread
   const long workgroups = long(grid.x) * grid.y * grid.z;
   const int cores = threads > 0 ? threads : int(std::thread::hardware_concurrency());
   const int teams = int(std::min<long>(workgroups, std::max(1, cores / Kernel::waves)));
+  enum Gate { closed, open, cancelled };
+  std::atomic<Gate> gate{closed};  // nobody starts before all can: a workgroup with a wave missing would wait at its first barrier
+  std::vector<std::unique_ptr<HostWorkgroup>> shared;
+  std::vector<std::thread> waves;
+  Verdict verdict;
   try {
-    std::vector<std::unique_ptr<HostWorkgroup>> shared;
-    std::vector<std::thread> waves;
     for (int team = 0; team < teams; ++team) {
       shared.push_back(std::make_unique<HostWorkgroup>(int(Kernel::waves), Kernel::lds_bytes));
       for (int index = 0; index < Kernel::waves; ++index)
-        waves.emplace_back([=, &params, workgroup = shared.back().get()] {
+        waves.emplace_back([=, &params, &gate, workgroup = shared.back().get()] {
+          while (gate.load(std::memory_order_acquire) == closed) std::this_thread::yield();
+          if (gate.load(std::memory_order_acquire) == cancelled) return;
           typename Kernel::Machine::Wave wave(*workgroup, index);
           for (long id = team; id < workgroups; id += teams) {
             if (index == 0) workgroup->poison_lds();
@@ -261,11 +267,13 @@ Verdict run_on_host(Grid grid, const typename Kernel::Params& params, int thread
           }
         });
     }
-    for (std::thread& wave : waves) wave.join();
+    gate.store(open, std::memory_order_release);
   } catch (const std::system_error&) {
-    return {Status::device_error, "stream", "the host could not start the threads of a workgroup"};
+    gate.store(cancelled, std::memory_order_release);
+    verdict = {Status::device_error, "stream", "the host could not start the threads of a workgroup"};
   }
-  return {};
+  for (std::thread& wave : waves) wave.join();
+  return verdict;
 }
 
 }  // namespace hpa::arch

@@ -11,10 +11,11 @@ namespace hpa::kernel {
 /// What the plan kernel counts.
 struct Counts {
   std::int64_t tokens;
-  std::int32_t items, slots, split_rows, unused;
+  std::int32_t items, slots, split_rows;
+  std::int32_t row_end;  // largest end of a sequence's query rows: not a sum but a maximum
 
   HPA_HOST_DEVICE constexpr Counts operator+(const Counts& o) const {
-    return {tokens + o.tokens, items + o.items, slots + o.slots, split_rows + o.split_rows, 0};
+    return {tokens + o.tokens, items + o.items, slots + o.slots, split_rows + o.split_rows, row_end > o.row_end ? row_end : o.row_end};
   }
 };
 

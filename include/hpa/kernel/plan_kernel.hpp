@@ -24,7 +24,8 @@ struct PlanParams {
 
 /// One sequence as plan sees it.
 struct Request {
-  std::int32_t query_row = 0;
+  std::int32_t query_row = 0;  // first row; the sequence's rows are [query_row, row_end)
+  std::int32_t row_end = 0;
   std::int32_t seq_len = 0;  // 0 also when in error: the row is written as an empty one
   bool active = false;       // has a query row that decode must write
   PlanError error = PlanError::none;
@@ -32,17 +33,19 @@ struct Request {
 
 HPA_DEVICE Request read_request(const PlanParams& p, std::int32_t sequence) {
   Request request;
-  std::int32_t rows = 1;
   request.query_row = sequence;
+  request.row_end = sequence + 1;
   if (p.query_start_loc != nullptr) {
     const std::int32_t begin = p.query_start_loc[sequence], end = p.query_start_loc[sequence + 1];
     if (begin < 0 || end < begin || end > p.query_start_loc[p.num_seqs]) {
       request.error = PlanError::query_start_loc;  // no row to write: nothing says where it is
+      request.row_end = 0;
       return request;
     }
     request.query_row = begin;
-    rows = end - begin;
+    request.row_end = end;
   }
+  const std::int32_t rows = request.row_end - request.query_row;
   request.active = rows > 0 && rows <= p.max_query_len;
   if (!request.active) return request;
   const std::int32_t length = p.seq_lens[sequence];
@@ -51,6 +54,17 @@ HPA_DEVICE Request read_request(const PlanParams& p, std::int32_t sequence) {
   else if (length > p.table_tokens) request.error = PlanError::seq_len_above_table;
   else request.seq_len = length;
   return request;
+}
+
+/// What can only be seen with the sequences before it in view: rows that an earlier one has, and the sum of the lengths.
+HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, const Counts& earlier) {
+  if (request.active && request.query_row < earlier.row_end) {
+    request.error = PlanError::query_start_loc;
+    request.active = false;
+  } else if (request.seq_len > 0 && earlier.tokens + request.seq_len > p.total_kv_tokens) {
+    request.error = PlanError::total_kv_tokens;
+    request.seq_len = 0;
+  }
 }
 
 HPA_DEVICE Counts count_work(const PlanParams& p, const Request& request) {
@@ -99,14 +113,11 @@ struct PlanKernel {
       const auto sequence = [&](int lane) { return first + wave.index() * M::width + lane; };
       wave.each([&](int lane) {
         request[lane] = sequence(lane) < p.num_seqs ? read_request(p, sequence(lane)) : Request{};
-        counts[lane] = {request[lane].seq_len, 0, 0, 0, 0};
+        counts[lane] = {request[lane].seq_len, 0, 0, 0, request[lane].row_end};
       });
       const Counts tokens = Scan::exclusive(wave, counts, wave.lds());
       wave.each([&](int lane) {
-        if (before.tokens + counts[lane].tokens + request[lane].seq_len > p.total_kv_tokens && request[lane].seq_len > 0) {
-          request[lane].error = PlanError::total_kv_tokens;
-          request[lane].seq_len = 0;
-        }
+        check_against_earlier(p, request[lane], before + counts[lane]);
         counts[lane] = count_work(p, request[lane]);
       });
       const Counts work = Scan::exclusive(wave, counts, wave.lds());

@@ -1,0 +1,90 @@
+# How this project's own programs (tests, examples, benchmarks) are compiled. Users of the library never come here.
+set(HPA_PLATFORM auto CACHE STRING "Platform of the programs: auto (HIP or CUDA with such a GPU and compiler, else HOST), HIP, CUDA, HOST")
+set_property(CACHE HPA_PLATFORM PROPERTY STRINGS auto HIP CUDA HOST)
+set(HPA_SANITIZE "" CACHE STRING "Sanitizers of the programs, on HOST only: empty, address,undefined or thread")
+set_property(CACHE HPA_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+# Sets `result` to the platform that auto stands for on this machine.
+function(hpa_best_platform result)
+  include(CheckLanguage)
+  set(${result} HOST PARENT_SCOPE)
+  if(EXISTS /dev/kfd)
+    check_language(HIP)
+    if(CMAKE_HIP_COMPILER)
+      set(${result} HIP PARENT_SCOPE)
+    endif()
+    return()
+  endif()
+  set(gpus "")
+  find_program(HPA_NVIDIA_SMI nvidia-smi)
+  mark_as_advanced(HPA_NVIDIA_SMI)
+  if(HPA_NVIDIA_SMI)
+    execute_process(COMMAND ${HPA_NVIDIA_SMI} -L OUTPUT_VARIABLE gpus ERROR_QUIET)
+  endif()
+  if(gpus MATCHES "GPU 0")
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+      set(${result} CUDA PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+set(hpa_platform ${HPA_PLATFORM})
+if(HPA_SANITIZE AND HPA_PLATFORM STREQUAL "auto")
+  set(hpa_platform HOST)
+elseif(HPA_PLATFORM STREQUAL "auto")
+  hpa_best_platform(hpa_platform)
+endif()
+if(NOT hpa_platform MATCHES "^(HIP|CUDA|HOST)$")
+  message(FATAL_ERROR "HPA_PLATFORM is ${HPA_PLATFORM}; it must be auto, HIP, CUDA or HOST")
+endif()
+if(HPA_SANITIZE AND NOT hpa_platform STREQUAL "HOST")
+  message(FATAL_ERROR "HPA_SANITIZE needs HPA_PLATFORM=HOST: the sanitizers check the kernels as emulated waves")
+endif()
+message(STATUS "hpa: programs are built for ${hpa_platform}")
+
+if(hpa_platform STREQUAL "HIP")
+  set(CMAKE_HIP_ARCHITECTURES gfx90a gfx942 gfx950 CACHE STRING "AMD targets")
+  set(CMAKE_HIP_STANDARD 17)
+  enable_language(HIP)
+elseif(hpa_platform STREQUAL "CUDA")
+  set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "NVIDIA targets")
+  set(CMAKE_CUDA_STANDARD 17)
+  enable_language(CUDA)
+endif()
+
+# Flags of every program: warnings, sanitizers.
+add_library(hpa_program_flags INTERFACE)
+target_compile_options(hpa_program_flags INTERFACE
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall -Wextra>
+  $<$<COMPILE_LANGUAGE:HIP>:-Wall -Wextra>
+  $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wall,-Wextra>)
+if(HPA_SANITIZE)
+  set(sanitize -fsanitize=${HPA_SANITIZE} -fno-sanitize-recover=all)
+  if(HPA_SANITIZE MATCHES "address.*undefined")
+    list(APPEND sanitize -fno-sanitize=null,object-size,vptr)  # AddressSanitizer sees those; without them it compiles faster
+  endif()
+  target_compile_options(hpa_program_flags INTERFACE ${sanitize} -fno-omit-frame-pointer -O1 -g1
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # false alarms of g++ on instrumented code
+  target_link_options(hpa_program_flags INTERFACE ${sanitize})
+endif()
+
+# hpa_add_program(NAME SOURCE...): an executable for the chosen platform.
+# hpa_add_program(NAME ON HOST SOURCE...): plain C++, whatever the platform.
+function(hpa_add_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 program "" "ON" "")
+  set(platform ${hpa_platform})
+  if(program_ON)
+    set(platform ${program_ON})
+  endif()
+  add_executable(${name} ${program_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE hpa::hpa hpa_program_flags)
+  target_compile_definitions(${name} PRIVATE HPA_PLATFORM_${platform})
+  if(NOT platform STREQUAL "HOST")
+    set_source_files_properties(${program_UNPARSED_ARGUMENTS} PROPERTIES LANGUAGE ${platform})
+  endif()
+endfunction()

@@ -1,0 +1,18 @@
+# Each public header compiles alone, without a warning. In: COMPILER, SOURCE_DIR, WORK_DIR.
+file(GLOB headers RELATIVE ${SOURCE_DIR}/include ${SOURCE_DIR}/include/hpa/*.hpp)
+if(NOT headers)
+  message(FATAL_ERROR "no headers below ${SOURCE_DIR}/include/hpa")
+endif()
+set(failed "")
+foreach(header IN LISTS headers)
+  string(MAKE_C_IDENTIFIER ${header} name)
+  file(WRITE ${WORK_DIR}/${name}.cpp "#include \"${header}\"\n#include \"${header}\"\n")
+  execute_process(COMMAND ${COMPILER} -std=c++17 -O0 -Wall -Wextra -Wpedantic -Werror -I${SOURCE_DIR}/include
+    -c ${WORK_DIR}/${name}.cpp -o ${WORK_DIR}/${name}.o RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    list(APPEND failed ${header})
+  endif()
+endforeach()
+if(failed)
+  message(FATAL_ERROR "do not compile alone: ${failed}")
+endif()

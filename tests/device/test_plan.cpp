@@ -1,0 +1,400 @@
+// plan(): the work list that it leaves in the workspace, and what it finds wrong in lengths and query starts.
+#include "hpa/plan.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "catch.hpp"
+#include "paged_case.hpp"
+
+using hpa::DecodeArgs;
+using hpa::DecodeShape;
+using hpa::Device;
+using hpa::DType;
+using hpa::Status;
+using hpa::Verdict;
+using hpa::Workspace;
+using hpa::kernel::Item;
+using hpa::kernel::PartitionRule;
+using hpa::kernel::PlanHeader;
+using hpa::kernel::SplitRow;
+using hpa::kernel::WorkspaceLayout;
+using hpa::test::Buffer;
+using hpa::test::Guard;
+
+namespace {
+
+#if defined(HPA_PLATFORM_HOST)
+using Menus =
+    std::tuple<hpa::default_menu,
+               hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<false>, hpa::arch::HostMachine<32>>>;
+#else
+using Menus = std::tuple<hpa::default_menu>;
+#endif
+
+using Ints = std::vector<std::int32_t>;
+
+DecodeShape shape_of(int max_seqs, int max_seq_len, int num_kv_heads = 1) {
+  DecodeShape shape;
+  shape.num_heads = 2 * num_kv_heads;
+  shape.num_kv_heads = num_kv_heads;
+  shape.max_seqs = max_seqs;
+  shape.max_seq_len = max_seq_len;
+  return shape;
+}
+
+Device this_device() {
+  Device device;
+  REQUIRE(hpa::current_device(&device));
+  return device;
+}
+
+/// What plan must see in one sequence; the rules of the API, one after another.
+struct Expected {
+  bool active = false;  // has items
+  std::int32_t query_row = 0;
+  std::int64_t seq_len = 0;  // of the items; 0 also for a sequence in error
+  std::string error;         // the field at fault
+};
+
+/// One call of plan() on lengths between unmapped pages, and what it left.
+class Planned {
+ public:
+  /// `starts` empty: no query_start_loc. `width` 0: wide enough for max_seq_len.
+  Planned(const DecodeShape& shape, Ints lengths, Ints starts = {}, int width = 0)
+      : shape_(shape),
+        lengths_(std::move(lengths)),
+        starts_(std::move(starts)),
+        width_(width == 0 ? int(hpa::kernel::ceil_div(shape.max_seq_len, shape.block_size)) : width),
+        rule_(hpa::kernel::partition_rule(shape, this_device())),
+        layout_(hpa::kernel::layout_of(shape, rule_)),
+        workspace_(layout_.bytes, 16, Guard::end) {
+    workspace_.fill(0xff);
+    workspace_.upload();
+  }
+
+  /// Other lengths, on the workspace as the last plan left it.
+  void set(Ints lengths, Ints starts = {}) {
+    lengths_ = std::move(lengths);
+    starts_ = std::move(starts);
+  }
+
+  template <class Menu>
+  Verdict plan() {
+    Buffer lengths = upload(lengths_), starts = upload(starts_);
+    DecodeArgs args;
+    // Nothing of a layer is looked at: these lead nowhere.
+    args.query = args.key_cache = args.value_cache = reinterpret_cast<const void*>(std::uintptr_t{0x1000});
+    args.out = reinterpret_cast<void*>(std::uintptr_t{0x1000});
+    args.block_tables = reinterpret_cast<const std::int32_t*>(std::uintptr_t{0x1000});
+    args.seq_lens = reinterpret_cast<const std::int32_t*>(lengths.device());
+    args.query_start_loc = starts_.empty() ? nullptr : reinterpret_cast<const std::int32_t*>(starts.device());
+    args.num_seqs = int(lengths_.size());
+    args.block_table_width = width_;
+    const Verdict verdict = hpa::plan<Menu>(shape_, args, workspace(), {});
+    error_ = hpa::workspace_error(workspace(), {}, &error_sequence_);  // waits for the stream
+    workspace_.download();
+    return verdict;
+  }
+
+  std::vector<Expected> expected() const {
+    std::vector<Expected> all;
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < lengths_.size(); ++i) {
+      Expected e;
+      std::int64_t rows = 1;
+      e.query_row = std::int32_t(i);
+      if (!starts_.empty()) {
+        e.query_row = starts_[i];
+        rows = std::int64_t{starts_[i + 1]} - starts_[i];
+        if (starts_[i] < 0 || rows < 0 || starts_[i + 1] > starts_[lengths_.size()]) e.error = "query_start_loc";
+      }
+      e.active = e.error.empty() && rows == 1;
+      if (e.active) {
+        const std::int64_t length = lengths_[i];
+        if (length < 0 || length > shape_.max_seq_len || length > std::int64_t{width_} * shape_.block_size) {
+          e.error = "seq_lens";
+        } else {
+          total += length;
+          if (length > 0 && total > shape_.total_kv_tokens())
+            e.error = "seq_lens";
+          else
+            e.seq_len = length;
+        }
+      }
+      all.push_back(e);
+    }
+    return all;
+  }
+
+  /// Compares the work list with the lengths; empty, or what is wrong.
+  std::string problem() const {
+    const hpa::kernel::CarvedWorkspace parts =
+        hpa::kernel::carve({const_cast<std::uint8_t*>(workspace_.data()), layout_.bytes}, layout_);
+    const PlanHeader& header = *parts.header;
+    if (header.num_items < 0 || header.num_items > layout_.max_items) return "more items than the workspace holds";
+    if (header.num_split_rows < 0 || header.num_split_rows > layout_.max_split_rows)
+      return "more split rows than the workspace holds";
+    const std::vector<Expected> all = expected();
+    std::set<std::int32_t> slots;
+    std::int64_t at = 0, split_row = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Expected& e = all[i];
+      if (!e.active) continue;
+      const std::string where = "sequence " + std::to_string(i) + ": ";
+      const std::int64_t partitions = rule_.partitions(e.seq_len);
+      std::int64_t end = 0;
+      const Item* const first = parts.items + at;
+      for (std::int64_t part = 0; part < partitions; ++part, ++at) {
+        if (at >= header.num_items) return where + "items are missing";
+        const Item& item = parts.items[at];
+        if (item.sequence != int(i) || item.query_row != e.query_row || item.seq_len != e.seq_len)
+          return where + "an item of another row";
+        if (item.begin != end || item.end < item.begin || (item.end == item.begin && e.seq_len > 0))
+          return where + "a gap or an overlap";
+        end = item.end;
+        if ((item.slot < 0) != (partitions == 1)) return where + "a partial where none is due, or none where one is";
+        if (item.slot < 0) continue;
+        if (item.slot >= layout_.max_slots || !slots.insert(item.slot).second) return where + "a slot that is not there, or twice";
+        if (item.slot != first->slot + part) return where + "slots out of order";
+      }
+      if (end != e.seq_len) return where + "items end at " + std::to_string(end);
+      if (partitions == 1) continue;
+      if (split_row >= header.num_split_rows) return where + "split rows are missing";
+      const SplitRow& row = parts.split_rows[split_row++];
+      if (row.query_row != e.query_row || row.slot != first->slot || row.partitions != partitions)
+        return where + "a wrong split row";
+    }
+    if (at != header.num_items) return "items of no sequence";
+    if (split_row != header.num_split_rows) return "split rows of no sequence";
+    if (!workspace_.canary_intact()) return "written outside the workspace";
+    return error_problem(all);
+  }
+
+  const Verdict& error() const { return error_; }
+  int error_sequence() const { return error_sequence_; }
+  int num_items() const { return reinterpret_cast<const PlanHeader*>(workspace_.data())->num_items; }
+  const PartitionRule& rule() const { return rule_; }
+  std::vector<std::uint8_t> bytes() const { return workspace_.bytes(); }
+
+ private:
+  static Buffer upload(const Ints& ints) {
+    Buffer buffer(ints.size() * sizeof(std::int32_t), alignof(std::int32_t), Guard::end);
+    std::copy(ints.begin(), ints.end(), buffer.as<std::int32_t>());
+    buffer.upload();
+    return buffer;
+  }
+
+  Workspace workspace() const { return {workspace_.device(), layout_.bytes}; }
+
+  /// workspace_error() names the first sequence in error, and nothing when there is none.
+  std::string error_problem(const std::vector<Expected>& all) const {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].error.empty()) continue;
+      if (error_) return "sequence " + std::to_string(i) + ": its error is not reported";
+      if (error_.status != Status::invalid_argument || error_.field != all[i].error || std::string(error_.why).empty())
+        return std::string("the error is reported as ") + error_.field;
+      return error_sequence_ == int(i) ? "" : "the error is reported of sequence " + std::to_string(error_sequence_);
+    }
+    return error_ && error_sequence_ == -1 ? "" : std::string("an error is reported where there is none: ") + error_.why;
+  }
+
+  DecodeShape shape_;
+  Ints lengths_, starts_;
+  int width_;
+  PartitionRule rule_;
+  WorkspaceLayout layout_;
+  Buffer workspace_;
+  Verdict error_;
+  int error_sequence_ = 0;
+};
+
+/// Query starts of sequences with so many rows each.
+Ints starts_of(const Ints& rows) {
+  Ints starts = {0};
+  for (const std::int32_t count : rows) starts.push_back(starts.back() + count);
+  return starts;
+}
+
+template <class Menu>
+void check_plan(const DecodeShape& shape, const Ints& lengths, const Ints& starts = {}, int width = 0) {
+  Planned planned(shape, lengths, starts, width);
+  CHECK(planned.plan<Menu>());
+  CHECK(planned.problem() == "");
+}
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("every active row is covered once", "[plan]", Menus) {
+  std::mt19937 random(21);
+  const auto up_to = [&](int most) { return std::int32_t(random() % unsigned(most + 1)); };
+  for (int round = 0; round < 150; ++round) {
+    INFO("round " << round);
+    const int max_seqs = 1 + up_to(round % 3 == 0 ? 400 : 20), max_seq_len = 1 + up_to(round % 2 == 0 ? 60000 : 500);
+    DecodeShape shape = shape_of(max_seqs, max_seq_len, 1 << up_to(3));
+    Ints lengths(std::size_t(1 + up_to(max_seqs - 1))), rows;
+    for (std::int32_t& length : lengths) length = up_to(4) == 0 ? 0 : up_to(4) == 0 ? max_seq_len : up_to(max_seq_len);
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      rows.push_back(up_to(3) == 0 ? up_to(1) * (2 + up_to(1000)) : 1);  // none, one, a prefill
+    if (up_to(2) == 0) shape.max_total_kv_tokens = 1 + std::int64_t{up_to(max_seqs)} * up_to(max_seq_len);
+    check_plan<TestType>(shape, lengths, up_to(1) == 0 ? Ints{} : starts_of(rows));
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("batches at the edges", "[plan]", Menus) {
+  const int max = std::numeric_limits<std::int32_t>::max();
+  check_plan<TestType>(shape_of(4, 100), {0});
+  check_plan<TestType>(shape_of(4, 100), {0, 0, 0, 0});
+  check_plan<TestType>(shape_of(4, 100), {1, 100, 99, 0});
+  check_plan<TestType>(shape_of(1, 1), {1});
+  // Nobody has a row to decode: lengths of skipped sequences are not even looked at.
+  check_plan<TestType>(shape_of(4, 100), {max, -1, 7}, {0, 0, 0, 0});
+  check_plan<TestType>(shape_of(4, 100), {max, -1, 7}, {0, 5, 10, 15});
+  check_plan<TestType>(shape_of(4, 100), {7, 8, 9}, {3, 4, 4, 5});  // starts above 0
+  check_plan<TestType>(shape_of(1, 1 << 30), {1 << 30});
+  check_plan<TestType>(shape_of(1000, 8), Ints(1000, 8));
+  check_plan<TestType>(shape_of(1000, 8192), Ints(1000, 8192));
+  // The last sequences of a workgroup's stride, and the first of the next.
+  for (const int count : {63, 64, 65, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025}) {
+    INFO(count << " sequences");
+    check_plan<TestType>(shape_of(count, 6000), Ints(std::size_t(count), 5000));
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("lengths that cannot be become empty rows and are reported", "[plan]", Menus) {
+  const int max = std::numeric_limits<std::int32_t>::max(), min = std::numeric_limits<std::int32_t>::min();
+  struct Case {
+    Ints lengths;
+    int width;  // of the block table
+    int sequence;
+    const char* why;
+  };
+  const Case cases[] = {
+      {{50, -1, 100}, 7, 1, "negative"},         {{min, 100, 100}, 7, 0, "negative"},
+      {{50, 100, 101}, 7, 2, "max_seq_len"},     {{50, max, 7}, 7, 1, "max_seq_len"},
+      {{80, 81, 7}, 5, 1, "block_table_width"},  {{max, 81, -5}, 5, 0, "max_seq_len"},  // of several, the first sequence
+      {{1, 100, 17}, 1, 1, "block_table_width"},
+  };
+  for (const Case& c : cases) {
+    INFO("sequence " << c.sequence << ", " << c.why);
+    Planned planned(shape_of(4, 100), c.lengths, {}, c.width);
+    CHECK(planned.plan<TestType>());
+    CHECK(planned.problem() == "");
+    CHECK(planned.error_sequence() == c.sequence);
+    CHECK(std::string(planned.error().field) == "seq_lens");
+    CHECK(std::string(planned.error().why).find(c.why) != std::string::npos);
+  }
+  // Late in a large batch.
+  Ints lengths(700, 100);
+  lengths[699] = 101;
+  lengths[300] = -7;
+  check_plan<TestType>(shape_of(700, 100), lengths);
+}
+
+TEMPLATE_LIST_TEST_CASE("query starts that cannot be are reported, and their sequences have no rows", "[plan]", Menus) {
+  const int max = std::numeric_limits<std::int32_t>::max(), min = std::numeric_limits<std::int32_t>::min();
+  struct Case {
+    Ints starts;
+    int sequence, items;
+  };
+  const Case cases[] = {
+      {{0, 1000000, 1000001, 2}, 0, 0},  // one million rows, if the last start is right
+      {{-1, 0, 1, 2}, 0, 2},
+      {{0, 1, -5, 2}, 1, 1},
+      {{0, 1, 2, 1}, 1, 1},
+      {{0, 1, 0, 1}, 1, 1},  // the last sequence claims the first one's row
+      {{0, 1, 2, -1}, 0, 0},
+      {{5, 4, 5, 6}, 0, 2},
+      {{min, max, 0, 1}, 0, 1},
+      {{0, max, 1, 2}, 0, 1},
+      {{max, min, min, max}, 0, 0},
+      {{0, 0, 0, min}, 0, 0},
+  };
+  for (const Case& c : cases) {
+    INFO("starts " << c.starts[0] << ", " << c.starts[1] << ", " << c.starts[2] << ", " << c.starts[3]);
+    Planned planned(shape_of(4, 100), {10, 20, 30}, c.starts);
+    CHECK(planned.plan<TestType>());
+    CHECK(planned.problem() == "");
+    CHECK(planned.error_sequence() == c.sequence);
+    CHECK(std::string(planned.error().field) == "query_start_loc");
+    CHECK(planned.num_items() == c.items);
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("a sequence beyond the tokens that the shape allows is empty, those before it are not", "[plan]", Menus) {
+  DecodeShape shape = shape_of(8, 100);
+  struct Case {
+    Ints lengths;
+    int total, sequence;  // -1: all fit
+  };
+  const Case cases[] = {
+      {{100, 100, 50, 0, 0}, 250, -1},
+      {{100, 100, 51}, 250, 2},
+      {{100, 0, 100, 100, 0, 100}, 250, 3},
+      {{2}, 1, 0},
+      {{1, 0, 0, 1}, 1, 3},
+      {{100, -1, 101, 100, 50}, 250, 1},  // what is in error already takes nothing
+  };
+  for (const Case& c : cases) {
+    shape.max_total_kv_tokens = c.total;
+    INFO("total " << c.total << ", sequence " << c.sequence);
+    Planned planned(shape, c.lengths);
+    CHECK(planned.plan<TestType>());
+    CHECK(planned.problem() == "");
+    CHECK(planned.error_sequence() == c.sequence);
+  }
+  // Sums beyond 32 bits, and beyond the first workgroup's stride.
+  shape = shape_of(2000, 1 << 30);
+  shape.max_total_kv_tokens = std::int64_t{1} << 33;
+  Ints lengths(2000, 0);
+  for (const std::size_t i : {0, 1, 2, 3, 500, 501, 502, 1000, 1001}) lengths[i] = 1 << 30;
+  Planned planned(shape, lengths);
+  CHECK(planned.plan<TestType>());
+  CHECK(planned.problem() == "");
+  CHECK(planned.error_sequence() == 1001);
+}
+
+TEMPLATE_LIST_TEST_CASE("a plan replaces the one before it, error and all", "[plan]", Menus) {
+  const DecodeShape shape = shape_of(300, 20000);
+  Planned planned(shape, Ints(300, 20000));
+  CHECK(planned.plan<TestType>());
+  CHECK(planned.problem() == "");
+  const Ints batches[] = {{-1, 5}, {20000, 4097, 4096}, {0}, Ints(300, 1), {20001}, Ints(299, 8192)};
+  for (const Ints& lengths : batches) {
+    planned.set(lengths);
+    CHECK(planned.plan<TestType>());
+    CHECK(planned.problem() == "");
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("the same lengths give the same bytes", "[plan]", Menus) {
+  Ints lengths, rows;
+  for (int i = 0; i < 500; ++i) {
+    lengths.push_back(i * 7919 % 20000);
+    rows.push_back(i % 5 == 0 ? 3 : 1);
+  }
+  Planned first(shape_of(500, 20000), lengths, starts_of(rows)), second(shape_of(500, 20000), lengths, starts_of(rows));
+  CHECK(first.plan<TestType>());
+  CHECK(second.plan<TestType>());
+  CHECK(first.bytes() == second.bytes());
+}
+
+TEST_CASE("a workspace without a plan is said to have none", "[plan]") {
+  for (const int byte : {0x00, 0xff}) {
+    Buffer workspace(sizeof(PlanHeader), 16, Guard::end);
+    workspace.fill(std::uint8_t(byte));
+    workspace.upload();
+    int sequence = 7;
+    const Verdict verdict = hpa::workspace_error({workspace.device(), workspace.size()}, {}, &sequence);
+    CHECK(verdict.status == Status::invalid_argument);
+    CHECK(std::string(verdict.field) == "workspace");
+    CHECK(sequence == -1);
+  }
+}
