@@ -107,6 +107,7 @@ class Planned {
   std::vector<Expected> expected() const {
     std::vector<Expected> all;
     std::int64_t total = 0;
+    std::int32_t rows_taken = 0;  // by the sequences before
     for (std::size_t i = 0; i < lengths_.size(); ++i) {
       Expected e;
       std::int64_t rows = 1;
@@ -115,6 +116,9 @@ class Planned {
         e.query_row = starts_[i];
         rows = std::int64_t{starts_[i + 1]} - starts_[i];
         if (starts_[i] < 0 || rows < 0 || starts_[i + 1] > starts_[lengths_.size()]) e.error = "query_start_loc";
+        else if (rows == 1 && starts_[i] < rows_taken) e.error = "query_start_loc";
+        if (starts_[i] >= 0 && rows >= 0 && starts_[i + 1] <= starts_[lengths_.size()])
+          rows_taken = std::max(rows_taken, starts_[i + 1]);
       }
       e.active = e.error.empty() && rows == 1;
       if (e.active) {
