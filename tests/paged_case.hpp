@@ -2,145 +2,20 @@
 // poisoned, and what the library must not write is watched.
 #pragma once
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "case_spec.hpp"
 #include "hpa/hpa.hpp"
 
 namespace hpa::test {
-
-/// Which end of a buffer touches an unmapped page.
-enum class Guard : std::uint8_t { end, start };
-
-/// What lies in the slots that no row sees, in blocks of which some slot is seen. All other blocks, and what strides leave
-/// between rows and heads, are always NaN.
-enum class Tail : std::uint8_t { nan, zero, plus_inf, minus_inf, largest, random };
-
-/// Memory between two unmapped pages. What the rounding to whole pages leaves over is filled with a canary.
-class Buffer {
- public:
-  static constexpr std::uint8_t canary = 0xc5;
-
-  Buffer() = default;
-  Buffer(std::size_t bytes, std::size_t alignment, Guard guard) : size_(bytes) {
-    const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
-    pages_size_ = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
-    mapping_size_ = pages_size_ + 2 * page;
-    void* mapping = mmap(nullptr, mapping_size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapping == MAP_FAILED) throw std::bad_alloc();
-    mapping_ = static_cast<std::uint8_t*>(mapping);
-    pages_ = mapping_ + page;
-    if (mprotect(pages_, pages_size_, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
-    data_ = guard == Guard::end ? pages_ + (pages_size_ - bytes) / alignment * alignment : pages_;
-    std::memset(pages_, canary, pages_size_);
-  }
-  Buffer(Buffer&& other) noexcept { swap(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~Buffer() {
-    if (mapping_ != nullptr) munmap(mapping_, mapping_size_);
-  }
-
-  std::uint8_t* data() { return data_; }
-  const std::uint8_t* data() const { return data_; }
-  std::size_t size() const { return size_; }
-  template <class T>
-  T* as() {
-    return reinterpret_cast<T*>(data_);
-  }
-  template <class T>
-  const T* as() const {
-    return reinterpret_cast<const T*>(data_);
-  }
-  std::vector<std::uint8_t> bytes() const { return {data_, data_ + size_}; }
-  void fill(std::uint8_t byte) {
-    if (size_ != 0) std::memset(data_, byte, size_);
-  }
-
-  bool canary_intact() const {
-    const auto untouched = [](const std::uint8_t* begin, const std::uint8_t* end) {
-      return std::all_of(begin, end, [](std::uint8_t byte) { return byte == canary; });
-    };
-    return untouched(pages_, data_) && untouched(data_ + size_, pages_ + pages_size_);
-  }
-
-  /// Where kernels find the buffer, and the copies to and from there. On the host that is the buffer itself.
-  std::uint8_t* device() const { return data_; }
-  void upload() {}
-  void download() {}
-
- private:
-  void swap(Buffer& other) {
-    std::swap(mapping_, other.mapping_);
-    std::swap(mapping_size_, other.mapping_size_);
-    std::swap(pages_, other.pages_);
-    std::swap(pages_size_, other.pages_size_);
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-  }
-
-  std::uint8_t *mapping_ = nullptr, *pages_ = nullptr, *data_ = nullptr;
-  std::size_t mapping_size_ = 0, pages_size_ = 0, size_ = 0;
-};
-
-/// Elements by which each stride exceeds dense. With all of them 0 the stride fields of DecodeArgs stay 0.
-struct Padding {
-  int query_row = 0, query_head = 0, out_row = 0, out_head = 0, table_row = 0;
-  int key_block = 0, key_head = 0, key_token = 0, value_block = 0, value_head = 0, value_token = 0;
-
-  bool any() const {
-    return (query_row | query_head | out_row | out_head | table_row | key_block | key_head | key_token | value_block |
-            value_head | value_token) != 0;
-  }
-};
-
-/// Everything about a problem. Names not explained here are those of DecodeShape and DecodeArgs.
-struct CaseSpec {
-  DecodeShape shape;            // max_seqs and max_seq_len: 0 = as the lengths need
-  std::vector<int> seq_lens;    // [num_seqs]
-  std::vector<int> query_lens;  // [num_seqs]; empty = no query_start_loc
-  float scale = 0.f, soft_cap = 0.f;
-  int window = 0;
-  float k_scale = 0.f, v_scale = 0.f, out_scale = 0.f;  // 0 = null pointer
-
-  unsigned seed = 1;                      // of the data
-  std::vector<unsigned> sequence_seeds;   // of each sequence's data; empty = its index
-  unsigned block_seed = 1;                // of the physical order of blocks
-  float query_amplitude = 1.f, key_amplitude = 1.f, value_amplitude = 1.f;  // standard deviations
-  float key_growth = 0.f;                 // the last key of a sequence is 1 + key_growth times as large as the first
-  int shared_prefix_blocks = 0;           // leading blocks that all sequences have in common with the first one that has them
-
-  Padding padding;
-  Guard guard = Guard::end;
-  Tail tail = Tail::nan;
-  int spare_blocks = 3;                   // blocks that belong to no sequence
-  int spare_columns = 0;                  // of the block table, beyond what the longest sequence needs
-  std::int64_t first_block_id = 0;        // ids start here and cache pointers are lowered to match: reaches ids beyond memory
-  std::vector<int> unchecked;             // sequences whose own rows may hold anything, for input with errors in it
-};
-
-/// What a run was found to have done.
-struct Findings {
-  double worst_out = 0;  // ||out - reference|| / ||reference|| of the worst row; infinite when NaN, or not 0 where 0 is due
-  double worst_lse = 0;  // |lse - reference| of the worst row
-  std::string problem;   // empty when all is well, else the first thing that is not
-
-  explicit operator bool() const { return problem.empty(); }
-};
 
 class PagedCase {
  public:
@@ -238,7 +113,11 @@ class PagedCase {
     return bytes;
   }
 
-  /// Compares every `every`-th row of every computed sequence with the reference, and looks for writes where none are due.
+  /// Compares every `every`-th row of every computed sequence with the reference, and looks for rows that were not written and for
+  /// writes where none are due.
+  Findings check_against_reference(Tolerance tolerance, int every = 1) const {
+    return check_against_reference(tolerance.out, tolerance.lse, every);
+  }
   Findings check_against_reference(double tolerance, double lse_tolerance, int every = 1) const {
     Findings findings;
     if (!inputs_intact_) findings.problem = "an input was written";  // and the reference reads it
@@ -250,6 +129,8 @@ class PagedCase {
       for (int i = 0; i < rows.count; ++i) {
         for (int head = 0; head < shape().num_heads; ++head) {
           if (count++ % every == 0) compare_row(host, sequence, i, head, tolerance, lse_tolerance, findings);
+          else if (!looks_written(rows.first + i, head) && findings.problem.empty())
+            findings.problem = "sequence " + std::to_string(sequence) + ", head " + std::to_string(head) + ": not written, or not finite";
         }
       }
     }
@@ -612,6 +493,13 @@ class PagedCase {
     findings.problem = "sequence " + std::to_string(sequence) + " (" + std::to_string(spec.seq_lens[std::size_t(sequence)]) +
                        " tokens), row " + std::to_string(query_row) + ", head " + std::to_string(head) + ": out is off by " +
                        std::to_string(error) + ", lse by " + std::to_string(lse_error);
+  }
+
+  /// Cheap: true when every element is a finite number and the row's lse is not what run() put there.
+  bool looks_written(std::int64_t row, int head) const {
+    for (int d = 0; d < shape().head_size_of_v(); ++d)
+      if (!(std::abs(load_element(shape().out, out.data(), out_index(row, head) + d)) < 1e30f)) return false;
+    return !shape().lse || lse.as<std::uint32_t>()[row * shape().num_heads + head] != sentinel * 0x01010101u;
   }
 
   std::vector<std::pair<const char*, const Buffer*>> named_buffers() const {

@@ -52,9 +52,9 @@ using BFloat8 = __bf16 __attribute__((ext_vector_type(8)));
 using Short4 = short __attribute__((ext_vector_type(4)));
 
 #if defined(__gfx950__)
-inline constexpr bool has_16x16x32 = true;
+inline constexpr bool rounds_to_bf16 = true;  // by one instruction for two floats
 #else
-inline constexpr bool has_16x16x32 = false;
+inline constexpr bool rounds_to_bf16 = false;
 #endif
 
 /// A type that one load or store instruction of T's size can have.
@@ -212,11 +212,12 @@ struct Cdna {
     return 0;
 #endif
   }
-  /// Truncates: the sum of the probabilities is taken of the truncated ones.
+  /// Truncates where rounding is not one instruction: the sum of the probabilities is taken of the truncated ones.
   template <DType Type>
   static HPA_DEVICE std::uint32_t pack_probabilities(float low, float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
     if constexpr (Type == DType::f16) return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
+    else if constexpr (cdna::rounds_to_bf16) return pack<Type>(low, high);
     else return __builtin_amdgcn_perm(bits_of(high), bits_of(low), 0x07060302);
 #else
     return 0;

@@ -1,0 +1,117 @@
+// One plan and one decode of a batch of equal sequences, checked: the program to run under a profiler or a counter of instructions.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "device_memory.hpp"
+#include "hpa/hpa.hpp"
+
+using examples::DeviceArray;
+
+namespace {
+
+void require(const hpa::Verdict& verdict) {
+  if (!verdict) throw std::runtime_error(std::string(verdict.field) + ": " + verdict.why);
+}
+
+std::vector<std::uint16_t> random_elements(hpa::DType type, std::size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<std::uint16_t> elements(count);
+  for (std::size_t i = 0; i < count; ++i) hpa::store_element(type, elements.data(), std::int64_t(i), normal(random));
+  return elements;
+}
+
+/// The worst relative L2 error of a row. The tables, lengths and caches are on the host here.
+double worst_error(const hpa::DecodeShape& shape, const hpa::DecodeArgs& host, const std::vector<std::uint16_t>& out) {
+  double worst = 0;
+  for (int sequence = 0; sequence < host.num_seqs; ++sequence)
+    for (int head = 0; head < shape.num_heads; ++head) {
+      const hpa::reference::Row expected = hpa::reference::row(shape, host, sequence, 0, head);
+      double difference = 0, norm = 0;
+      for (int i = 0; i < shape.head_size; ++i) {
+        const std::int64_t at = (std::int64_t(sequence) * shape.num_heads + head) * shape.head_size + i;
+        const double delta = hpa::load_element(shape.out, out.data(), at) - expected.out[std::size_t(i)];
+        difference += delta * delta;
+        norm += expected.out[std::size_t(i)] * expected.out[std::size_t(i)];
+      }
+      const double error = std::sqrt(difference / norm);
+      worst = error <= worst ? worst : error;  // a NaN stays
+    }
+  return worst;
+}
+
+int run(hpa::DecodeShape shape, int seqs, int context) {
+  const int width = (context + shape.block_size - 1) / shape.block_size;
+  std::mt19937 random(1);
+  std::vector<std::int32_t> tables(std::size_t(seqs) * width), lengths(std::size_t(seqs), context);
+  std::iota(tables.begin(), tables.end(), 0);
+  std::shuffle(tables.begin(), tables.end(), random);
+  const std::size_t cache_size = tables.size() * shape.num_kv_heads * shape.head_size * shape.block_size;
+  const std::size_t rows_size = std::size_t(seqs) * shape.num_heads * shape.head_size;
+  const auto keys = random_elements(shape.kv, cache_size, random), values = random_elements(shape.kv, cache_size, random);
+  const auto query = random_elements(shape.query, rows_size, random);
+  const std::vector<float> slopes(std::size_t(shape.num_heads), 0.01f);
+
+  hpa::DecodeArgs host;
+  host.query = query.data(), host.key_cache = keys.data(), host.value_cache = values.data();
+  host.block_tables = tables.data(), host.seq_lens = lengths.data();
+  host.num_seqs = seqs, host.block_table_width = width;
+  if (shape.alibi) host.alibi_slopes = slopes.data();
+
+  hpa::Device device;
+  require(hpa::current_device(&device));
+  require(hpa::check(shape, device));
+  DeviceArray<std::uint16_t> device_query(query), device_keys(keys), device_values(values), out(rows_size);
+  DeviceArray<std::int32_t> device_tables(tables), device_lengths(lengths);
+  DeviceArray<float> device_slopes(slopes);
+  DeviceArray<std::byte> memory(hpa::workspace_bytes(shape, device));
+  hpa::DecodeArgs args = host;
+  args.query = device_query.data(), args.key_cache = device_keys.data(), args.value_cache = device_values.data();
+  args.block_tables = device_tables.data(), args.seq_lens = device_lengths.data(), args.out = out.data();
+  if (shape.alibi) args.alibi_slopes = device_slopes.data();
+  const hpa::Workspace workspace{memory.data(), memory.size()};
+  require(hpa::plan(shape, args, workspace, hpa::Stream{}));
+  require(hpa::decode(shape, args, workspace, hpa::Stream{}));
+  require(hpa::workspace_error(workspace, hpa::Stream{}));
+
+  const double error = worst_error(shape, host, out.download());
+  std::printf("%s %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n", hpa::name(shape.query),
+              shape.num_heads, shape.num_kv_heads, shape.head_size, seqs, context,
+              4.0 * seqs * context * shape.num_kv_heads * shape.head_size, error);
+  return error < (shape.query == hpa::DType::f16 ? 1e-3 : 5e-3) ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app("One plan and one decode, for profilers and counters of instructions");
+  hpa::DecodeShape shape;
+  int context = 4096, gqa_ratio = 8, seqs = 1;
+  std::string dtype = "bf16";
+  shape.num_kv_heads = 1;
+  app.add_option("--context", context, "tokens of each sequence")->capture_default_str();
+  app.add_option("--gqa", gqa_ratio, "query heads a KV head")->capture_default_str();
+  app.add_option("--kv-heads", shape.num_kv_heads)->capture_default_str();
+  app.add_option("--head-size", shape.head_size)->capture_default_str();
+  app.add_option("--block-size", shape.block_size)->capture_default_str();
+  app.add_option("--seqs", seqs, "sequences")->capture_default_str();
+  app.add_option("--max-seqs", shape.max_seqs, "that the shape allows; decides how rows are cut; default: --seqs");
+  app.add_option("--dtype", dtype)->check(CLI::IsMember({"bf16", "f16"}))->capture_default_str();
+  app.add_flag("--alibi", shape.alibi);
+  CLI11_PARSE(app, argc, argv);
+  shape.query = shape.kv = shape.out = dtype == "f16" ? hpa::DType::f16 : hpa::DType::bf16;
+  shape.num_heads = shape.num_kv_heads * gqa_ratio;
+  shape.max_seqs = std::max(shape.max_seqs, seqs);
+  shape.max_seq_len = context;
+  return run(shape, seqs, context);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "one_decode: %s\n", error.what());
+  return 1;
+}

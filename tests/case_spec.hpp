@@ -1,0 +1,88 @@
+// The words in which a test describes a paged decode problem and what became of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "guarded_buffer.hpp"
+#include "hpa/shape.hpp"
+
+namespace hpa::test {
+
+/// What lies in the slots that no row sees, in blocks of which some slot is seen. All other blocks, and what strides leave
+/// between rows and heads, are always NaN.
+enum class Tail : std::uint8_t { nan, zero, plus_inf, minus_inf, largest, random };
+
+/// Elements by which each stride exceeds dense. With all of them 0 the stride fields of DecodeArgs stay 0.
+struct Padding {
+  int query_row = 0, query_head = 0, out_row = 0, out_head = 0, table_row = 0;
+  int key_block = 0, key_head = 0, key_token = 0, value_block = 0, value_head = 0, value_token = 0;
+
+  bool any() const {
+    return (query_row | query_head | out_row | out_head | table_row | key_block | key_head | key_token | value_block |
+            value_head | value_token) != 0;
+  }
+};
+
+/// Everything about a problem. Names not explained here are those of DecodeShape and DecodeArgs.
+struct CaseSpec {
+  DecodeShape shape;            // max_seqs and max_seq_len: 0 = as the lengths need
+  std::vector<int> seq_lens;    // [num_seqs]
+  std::vector<int> query_lens;  // [num_seqs]; empty = no query_start_loc
+  float scale = 0.f, soft_cap = 0.f;
+  int window = 0;
+  float k_scale = 0.f, v_scale = 0.f, out_scale = 0.f;  // 0 = null pointer
+
+  unsigned seed = 1;                      // of the data
+  std::vector<unsigned> sequence_seeds;   // of each sequence's data; empty = its index
+  unsigned block_seed = 1;                // of the physical order of blocks
+  float query_amplitude = 1.f, key_amplitude = 1.f, value_amplitude = 1.f;  // standard deviations
+  float key_growth = 0.f;                 // the last key of a sequence is 1 + key_growth times as large as the first
+  int shared_prefix_blocks = 0;           // leading blocks that all sequences have in common with the first one that has them
+
+  Padding padding;
+  Guard guard = Guard::end;
+  Tail tail = Tail::nan;
+  int spare_blocks = 3;                   // blocks that belong to no sequence
+  int spare_columns = 0;                  // of the block table, beyond what the longest sequence needs
+  std::int64_t first_block_id = 0;        // ids start here and cache pointers are lowered to match: reaches ids beyond memory
+  std::vector<int> unchecked;             // sequences whose own rows may hold anything, for input with errors in it
+};
+
+/// The case in words, for the log of a failed test.
+inline std::string describe(const CaseSpec& spec) {
+  const auto list = [](const std::vector<int>& values) {
+    std::string text;
+    for (const int value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
+    return text;
+  };
+  const DecodeShape& s = spec.shape;
+  std::string text = std::string(name(s.query)) + ", head size " + std::to_string(s.head_size) + ", block size " +
+                     std::to_string(s.block_size) + ", heads " + std::to_string(s.num_heads) + "/" +
+                     std::to_string(s.num_kv_heads) + (s.alibi ? ", alibi" : "") + (s.lse ? ", lse" : "") + ", max_seqs " +
+                     std::to_string(s.max_seqs) + ", lengths " + list(spec.seq_lens);
+  if (!spec.query_lens.empty()) text += ", query lengths " + list(spec.query_lens);
+  if (spec.padding.any()) text += ", padded strides";
+  return text + (spec.guard == Guard::end ? ", guard at the end" : ", guard at the start") + ", seed " + std::to_string(spec.seed);
+}
+
+/// How far a result may be from the reference. Worst seen on emulated and on compiled machines: 3.4e-4 and 3.3e-3 of a row's norm,
+/// and 2.9e-3 of an lse whose probabilities were truncated to bf16 (the sum is of what the product sees, so that the quotient is right).
+struct Tolerance {
+  double out;  // ||out - reference|| / ||reference|| of a row
+  double lse;  // |lse - reference|
+};
+
+inline Tolerance tolerance_of(DType type) { return type == DType::f16 ? Tolerance{1e-3, 5e-4} : Tolerance{5e-3, 4e-3}; }
+
+/// What a run was found to have done.
+struct Findings {
+  double worst_out = 0;  // ||out - reference|| / ||reference|| of the worst row; infinite when NaN, or not 0 where 0 is due
+  double worst_lse = 0;  // |lse - reference| of the worst row
+  std::string problem;   // empty when all is well, else the first thing that is not
+
+  explicit operator bool() const { return problem.empty(); }
+};
+
+}  // namespace hpa::test
