@@ -47,7 +47,34 @@ double worst_error(const hpa::DecodeShape& shape, const hpa::DecodeArgs& host, c
   return worst;
 }
 
-int run(hpa::DecodeShape shape, int seqs, int context) {
+/// Plan and decode with partitions of a fixed length, for the one kernel that is compiled with it.
+template <int Tokens>
+void decode_in_partitions(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) {
+  using Config = hpa::Config<128, 16, hpa::DType::bf16, hpa::DType::bf16, Tokens>;
+  hpa::Device device;
+  require(hpa::current_device(&device));
+  DeviceArray<std::byte> memory(hpa::workspace_bytes_with<Config>(shape, device));
+  const hpa::Workspace workspace{memory.data(), memory.size()};
+  require(hpa::plan_with<Config>(shape, args, workspace, hpa::Stream{}));
+  require(hpa::decode_with<Config>(shape, args, workspace, hpa::Stream{}));
+  require(hpa::workspace_error(workspace, hpa::Stream{}));
+}
+
+/// `partition`: tokens, or 0 for the library's rule.
+void decode_once(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, int partition) {
+  if (partition == 512) return decode_in_partitions<512>(shape, args);
+  if (partition == 1024) return decode_in_partitions<1024>(shape, args);
+  if (partition == 2048) return decode_in_partitions<2048>(shape, args);
+  hpa::Device device;
+  require(hpa::current_device(&device));
+  DeviceArray<std::byte> memory(hpa::workspace_bytes(shape, device));
+  const hpa::Workspace workspace{memory.data(), memory.size()};
+  require(hpa::plan(shape, args, workspace, hpa::Stream{}));
+  require(hpa::decode(shape, args, workspace, hpa::Stream{}));
+  require(hpa::workspace_error(workspace, hpa::Stream{}));
+}
+
+int run(hpa::DecodeShape shape, int seqs, int context, int partition) {
   const int width = (context + shape.block_size - 1) / shape.block_size;
   std::mt19937 random(1);
   std::vector<std::int32_t> tables(std::size_t(seqs) * width), lengths(std::size_t(seqs), context);
@@ -71,15 +98,11 @@ int run(hpa::DecodeShape shape, int seqs, int context) {
   DeviceArray<std::uint16_t> device_query(query), device_keys(keys), device_values(values), out(rows_size);
   DeviceArray<std::int32_t> device_tables(tables), device_lengths(lengths);
   DeviceArray<float> device_slopes(slopes);
-  DeviceArray<std::byte> memory(hpa::workspace_bytes(shape, device));
   hpa::DecodeArgs args = host;
   args.query = device_query.data(), args.key_cache = device_keys.data(), args.value_cache = device_values.data();
   args.block_tables = device_tables.data(), args.seq_lens = device_lengths.data(), args.out = out.data();
   if (shape.alibi) args.alibi_slopes = device_slopes.data();
-  const hpa::Workspace workspace{memory.data(), memory.size()};
-  require(hpa::plan(shape, args, workspace, hpa::Stream{}));
-  require(hpa::decode(shape, args, workspace, hpa::Stream{}));
-  require(hpa::workspace_error(workspace, hpa::Stream{}));
+  decode_once(shape, args, partition);
 
   const double error = worst_error(shape, host, out.download());
   std::printf("%s %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n", hpa::name(shape.query),
@@ -93,7 +116,7 @@ int run(hpa::DecodeShape shape, int seqs, int context) {
 int main(int argc, char** argv) try {
   CLI::App app("One plan and one decode, for profilers and counters of instructions");
   hpa::DecodeShape shape;
-  int context = 4096, gqa_ratio = 8, seqs = 1;
+  int context = 4096, gqa_ratio = 8, seqs = 1, partition = 0;
   std::string dtype = "bf16";
   shape.num_kv_heads = 1;
   app.add_option("--context", context, "tokens of each sequence")->capture_default_str();
@@ -104,13 +127,15 @@ int main(int argc, char** argv) try {
   app.add_option("--seqs", seqs, "sequences")->capture_default_str();
   app.add_option("--max-seqs", shape.max_seqs, "that the shape allows; decides how rows are cut; default: --seqs");
   app.add_option("--dtype", dtype)->check(CLI::IsMember({"bf16", "f16"}))->capture_default_str();
+  app.add_option("--partition", partition, "tokens of a partition, for bf16 and head size 128; default: the library's rule")
+      ->check(CLI::IsMember({512, 1024, 2048}));
   app.add_flag("--alibi", shape.alibi);
   CLI11_PARSE(app, argc, argv);
   shape.query = shape.kv = shape.out = dtype == "f16" ? hpa::DType::f16 : hpa::DType::bf16;
   shape.num_heads = shape.num_kv_heads * gqa_ratio;
   shape.max_seqs = std::max(shape.max_seqs, seqs);
   shape.max_seq_len = context;
-  return run(shape, seqs, context);
+  return run(shape, seqs, context, partition);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "one_decode: %s\n", error.what());
   return 1;

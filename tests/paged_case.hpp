@@ -532,15 +532,4 @@ class PagedCase {
   bool inputs_intact_ = true;
 };
 
-/// The library's own call on the current device, with the workspace that it asks for.
-template <class Menu = default_menu>
-Verdict run_paged_attention(PagedCase& paged, Stream stream = {}) {
-  Device device;
-  if (const Verdict verdict = current_device(&device); !verdict) return verdict;
-  const auto call = [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream on) {
-    return paged_attention<Menu>(shape, args, workspace, on);
-  };
-  return paged.run(workspace_bytes(paged.shape(), device), stream, call);
-}
-
 }  // namespace hpa::test

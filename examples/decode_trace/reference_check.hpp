@@ -14,7 +14,7 @@ namespace examples {
 
 /// Relative L2 errors above this are wrong results, not rounding: 2^-9 and 2^-12 are half a unit in the last place of a bf16 and
 /// an fp16 output, and the probabilities are rounded once more.
-constexpr double largest_error(hpa::DType out) { return out == hpa::DType::bf16 ? 4e-3 : 1e-3; }
+constexpr double largest_error(hpa::DType out) { return out == hpa::DType::bf16 ? 5e-3 : 1e-3; }
 
 /// Host copies of what one sequence's attention reads: its blocks alone, renumbered from 0 in the order of its tokens.
 struct SequenceCopy {

@@ -1,0 +1,10 @@
+# The README's code compiles. In: COMPILER, SOURCE_DIR, WORK_DIR.
+include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
+file(MAKE_DIRECTORY ${WORK_DIR})
+file(READ ${SOURCE_DIR}/README.md text)
+string(REGEX MATCH "```cpp\n([^`]*)```" block "${text}")
+if(NOT block)
+  message(FATAL_ERROR "README.md has no block of C++")
+endif()
+file(WRITE ${WORK_DIR}/readme.cpp "${CMAKE_MATCH_1}")
+run(${COMPILER} -std=c++17 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I${SOURCE_DIR}/include ${WORK_DIR}/readme.cpp)

@@ -1,0 +1,153 @@
+// The library's calls on a PagedCase, on the machines that there are: a device's own, or on the host both emulated ones.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "catch.hpp"
+#include "paged_case.hpp"
+
+namespace hpa::test {
+
+#if defined(HPA_PLATFORM_HOST)
+using Machines = std::tuple<arch::HostMachine<64>, arch::HostMachine<32>>;  // CDNA's lanes, NVIDIA's lanes
+#else
+using Machines = std::tuple<arch::DefaultMachine>;
+#endif
+
+template <class Machine>
+using full_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64, 128>, axis<16, 32>, axis<false, true>, Machine>;
+/// For what does not depend on sizes: less to compile.
+template <class Machine>
+using small_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64>, axis<16>, axis<false, true>, Machine>;
+
+inline Device this_device() {
+  Device device;
+  if (const Verdict verdict = current_device(&device); !verdict) throw std::runtime_error(verdict.why);
+  return device;
+}
+
+/// plan and decode, with the workspace that the library asks for.
+template <class Menu = default_menu>
+Verdict run_paged_attention(PagedCase& paged, Stream stream = {}) {
+  const auto call = [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream on) {
+    return paged_attention<Menu>(shape, args, workspace, on);
+  };
+  return paged.run(workspace_bytes<Menu>(paged.shape(), this_device()), stream, call);
+}
+
+/// The same by a kernel chosen at compile time.
+template <class Config, class Machine = arch::DefaultMachine>
+Verdict run_decode_with(PagedCase& paged, Stream stream = {}) {
+  const auto call = [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream on) {
+    if (const Verdict verdict = plan_with<Config, Machine>(shape, args, workspace, on); !verdict) return verdict;
+    return decode_with<Config, Machine>(shape, args, workspace, on);
+  };
+  return paged.run(workspace_bytes_with<Config, Machine>(paged.shape(), this_device()), stream, call);
+}
+
+/// Runs the case, which must be accepted, give what the reference gives and write nothing else.
+template <class Menu>
+void expect_right(PagedCase& paged, int every = 1) {
+  INFO(describe(paged.spec));
+  const Verdict verdict = run_paged_attention<Menu>(paged);
+  INFO(verdict.field << ": " << verdict.why);
+  REQUIRE(verdict);
+  CHECK(paged.check_against_reference(tolerance_of(paged.shape().query), every).problem == "");
+}
+
+template <class Menu>
+void expect_right(const CaseSpec& spec, int every = 1) {
+  PagedCase paged(spec);
+  expect_right<Menu>(paged, every);
+}
+
+/// The bytes of all sequences' results.
+inline std::vector<std::vector<std::uint8_t>> results_of(const PagedCase& paged) {
+  std::vector<std::vector<std::uint8_t>> all;
+  for (int sequence = 0; sequence < paged.num_seqs(); ++sequence) all.push_back(paged.result_of(sequence));
+  return all;
+}
+
+/// A batch of one type: head size 64, block size 16.
+inline CaseSpec small_case(DType type, int num_heads, int num_kv_heads, std::vector<int> seq_lens) {
+  CaseSpec spec;
+  spec.shape.query = spec.shape.kv = spec.shape.out = type;
+  spec.shape.head_size = 64;
+  spec.shape.num_heads = num_heads;
+  spec.shape.num_kv_heads = num_kv_heads;
+  spec.shape.lse = true;
+  spec.seq_lens = std::move(seq_lens);
+  return spec;
+}
+
+/// Calls recorded once and repeated: a captured graph on a device, the calls themselves on the host.
+class Recording {
+ public:
+  using Calls = std::function<Verdict(Stream)>;
+
+#if defined(HPA_PLATFORM_HOST)
+  explicit Recording(Calls calls) : calls_(std::move(calls)) {}
+  Verdict replay() { return calls_({}); }
+
+ private:
+  Calls calls_;
+#elif defined(HPA_PLATFORM_HIP)
+  explicit Recording(const Calls& calls) {
+    hipGraph_t graph{};
+    require(hipStreamCreate(&stream_) == hipSuccess);
+    require(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal) == hipSuccess);
+    verdict_ = calls(stream_);
+    require(hipStreamEndCapture(stream_, &graph) == hipSuccess);
+    require(hipGraphInstantiate(&graph_, graph, nullptr, nullptr, 0) == hipSuccess);
+    (void)hipGraphDestroy(graph);
+  }
+  Recording(const Recording&) = delete;
+  ~Recording() {
+    (void)hipGraphExecDestroy(graph_);
+    (void)hipStreamDestroy(stream_);
+  }
+  Verdict replay() {
+    require(hipGraphLaunch(graph_, stream_) == hipSuccess && hipStreamSynchronize(stream_) == hipSuccess);
+    return verdict_;
+  }
+
+ private:
+  hipStream_t stream_{};
+  hipGraphExec_t graph_{};
+#else
+  explicit Recording(const Calls& calls) {
+    cudaGraph_t graph{};
+    require(cudaStreamCreate(&stream_) == cudaSuccess);
+    require(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    verdict_ = calls(stream_);
+    require(cudaStreamEndCapture(stream_, &graph) == cudaSuccess);
+    require(cudaGraphInstantiate(&graph_, graph, 0) == cudaSuccess);
+    (void)cudaGraphDestroy(graph);
+  }
+  Recording(const Recording&) = delete;
+  ~Recording() {
+    (void)cudaGraphExecDestroy(graph_);
+    (void)cudaStreamDestroy(stream_);
+  }
+  Verdict replay() {
+    require(cudaGraphLaunch(graph_, stream_) == cudaSuccess && cudaStreamSynchronize(stream_) == cudaSuccess);
+    return verdict_;
+  }
+
+ private:
+  cudaStream_t stream_{};
+  cudaGraphExec_t graph_{};
+#endif
+#if !defined(HPA_PLATFORM_HOST)
+  static void require(bool done) {
+    if (!done) throw std::runtime_error("the runtime refused to capture or to replay");
+  }
+  Verdict verdict_;
+#endif
+};
+
+}  // namespace hpa::test
