@@ -1,7 +1,6 @@
 // The library's calls on a PagedCase, on the machines that there are: a device's own, or on the host both emulated ones.
 #pragma once
 
-#include <functional>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -83,71 +82,5 @@ inline CaseSpec small_case(DType type, int num_heads, int num_kv_heads, std::vec
   spec.seq_lens = std::move(seq_lens);
   return spec;
 }
-
-/// Calls recorded once and repeated: a captured graph on a device, the calls themselves on the host.
-class Recording {
- public:
-  using Calls = std::function<Verdict(Stream)>;
-
-#if defined(HPA_PLATFORM_HOST)
-  explicit Recording(Calls calls) : calls_(std::move(calls)) {}
-  Verdict replay() { return calls_({}); }
-
- private:
-  Calls calls_;
-#elif defined(HPA_PLATFORM_HIP)
-  explicit Recording(const Calls& calls) {
-    hipGraph_t graph{};
-    require(hipStreamCreate(&stream_) == hipSuccess);
-    require(hipStreamBeginCapture(stream_, hipStreamCaptureModeGlobal) == hipSuccess);
-    verdict_ = calls(stream_);
-    require(hipStreamEndCapture(stream_, &graph) == hipSuccess);
-    require(hipGraphInstantiate(&graph_, graph, nullptr, nullptr, 0) == hipSuccess);
-    (void)hipGraphDestroy(graph);
-  }
-  Recording(const Recording&) = delete;
-  ~Recording() {
-    (void)hipGraphExecDestroy(graph_);
-    (void)hipStreamDestroy(stream_);
-  }
-  Verdict replay() {
-    require(hipGraphLaunch(graph_, stream_) == hipSuccess && hipStreamSynchronize(stream_) == hipSuccess);
-    return verdict_;
-  }
-
- private:
-  hipStream_t stream_{};
-  hipGraphExec_t graph_{};
-#else
-  explicit Recording(const Calls& calls) {
-    cudaGraph_t graph{};
-    require(cudaStreamCreate(&stream_) == cudaSuccess);
-    require(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal) == cudaSuccess);
-    verdict_ = calls(stream_);
-    require(cudaStreamEndCapture(stream_, &graph) == cudaSuccess);
-    require(cudaGraphInstantiate(&graph_, graph, 0) == cudaSuccess);
-    (void)cudaGraphDestroy(graph);
-  }
-  Recording(const Recording&) = delete;
-  ~Recording() {
-    (void)cudaGraphExecDestroy(graph_);
-    (void)cudaStreamDestroy(stream_);
-  }
-  Verdict replay() {
-    require(cudaGraphLaunch(graph_, stream_) == cudaSuccess && cudaStreamSynchronize(stream_) == cudaSuccess);
-    return verdict_;
-  }
-
- private:
-  cudaStream_t stream_{};
-  cudaGraphExec_t graph_{};
-#endif
-#if !defined(HPA_PLATFORM_HOST)
-  static void require(bool done) {
-    if (!done) throw std::runtime_error("the runtime refused to capture or to replay");
-  }
-  Verdict verdict_;
-#endif
-};
 
 }  // namespace hpa::test

@@ -5,9 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "catch.hpp"
-#include "machines.hpp"
-#include "paged_case.hpp"
+#include "calls.hpp"
 
 using hpa::DecodeShape;
 using hpa::DType;
@@ -141,7 +139,7 @@ TEMPLATE_LIST_TEST_CASE("every kernel at every GQA ratio, on random batches", "[
   Worst worst{"random batches"};
   unsigned seed = 1000;
   each_kernel([&](const DecodeShape& shape) {
-    for (const int gqa_ratio : gqa_ratios) run_and_compare<full_menu<TestType>>(any_case(shape, gqa_ratio, ++seed), 8, worst);
+    for (const int gqa_ratio : gqa_ratios) run_and_compare<full_menu<TestType>>(any_case(shape, gqa_ratio, ++seed), 20, worst);
   });
 }
 

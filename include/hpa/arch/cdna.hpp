@@ -80,7 +80,8 @@ struct Mfma {
   using Map = Mfma16x16x16;
   using Operand = DeviceLane<Words<4>>;
 
-  static HPA_DEVICE void fma2(DeviceLane<CdnaFloats4>& d, const Operand& a, const Operand& b) {
+  static HPA_DEVICE void fma2([[maybe_unused]] DeviceLane<CdnaFloats4>& d, [[maybe_unused]] const Operand& a,
+                              [[maybe_unused]] const Operand& b) {
 #if defined(__HIP_DEVICE_COMPILE__)
     auto sum = d.value.vector();
 #if defined(__gfx950__)
@@ -182,7 +183,7 @@ struct Cdna {
       for (int i = 0; i < int(sizeof(T) / 4); ++i) value.word[i] = words[i];
       return __builtin_bit_cast(T, value);
     }
-    static HPA_DEVICE void atomic_min(int* address, int value) {
+    static HPA_DEVICE void atomic_min([[maybe_unused]] int* address, [[maybe_unused]] int value) {
 #if defined(__HIP_DEVICE_COMPILE__)
       __hip_atomic_fetch_min((HPA_GLOBAL_MEMORY int*)(address), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 #endif
@@ -199,7 +200,7 @@ struct Cdna {
 
   // conversions and functions of one float
   template <DType Type>
-  static HPA_DEVICE std::uint32_t pack(float low, float high) {
+  static HPA_DEVICE std::uint32_t pack([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
     if constexpr (Type == DType::f16) {
       using Half2 = _Float16 __attribute__((ext_vector_type(2)));
@@ -214,7 +215,7 @@ struct Cdna {
   }
   /// Truncates where rounding is not one instruction: the sum of the probabilities is taken of the truncated ones.
   template <DType Type>
-  static HPA_DEVICE std::uint32_t pack_probabilities(float low, float high) {
+  static HPA_DEVICE std::uint32_t pack_probabilities([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
     if constexpr (Type == DType::f16) return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
     else if constexpr (cdna::rounds_to_bf16) return pack<Type>(low, high);

@@ -96,12 +96,18 @@ class WaveStream {
     });
     Lane<const Operand*> own;
     wave.each_afresh([&](int lane) { own[lane] = query + lane; });  // read again for every tile: registers are dear
+    Lane<Operand> rows[2];  // of this step and of the next
+    const auto read = [&](int step) {
+      wave.each([&](int lane) { rows[step % 2][lane] = own[lane][step * M::width]; });
+    };
+    read(0);
     HPA_UNROLL
     for (int step = 0; step < Traits::steps; ++step) {
-      Lane<Operand> rows;
-      wave.each([&](int lane) { rows[lane] = own[lane][step * M::width]; });
+      if (step + 1 < Traits::steps) read(step + 1);
+      wave.keep_order();
       HPA_UNROLL
-      for (int p = 0; p < Products::score_products; ++p) Products::scores(scores.product[p], keys_.operand[step][p], rows);
+      for (int p = 0; p < Products::score_products; ++p) Products::scores(scores.product[p], keys_.operand[step][p], rows[step % 2]);
+      wave.keep_order();
     }
     scores.scale(wave, stream_.scale_log2);
     if constexpr (C::alibi)
