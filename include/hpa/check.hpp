@@ -8,46 +8,18 @@
 
 #include "hpa/args.hpp"
 #include "hpa/menu.hpp"
+#include "hpa/rule_text.hpp"
 #include "hpa/workspace.hpp"
 
 namespace hpa {
 
 namespace detail {
 
-/// "not compiled in; this menu has 64, 128", from the axis itself, so that text and kernels cannot disagree.
-template <class Axis>
-struct AxisText {
-  struct Text {
-    char data[160] = {};
-    std::size_t size = 0;
-    constexpr void add(const char* text) {
-      while (*text != '\0' && size + 1 < sizeof data) data[size++] = *text++;
-    }
-    constexpr void add(int value) {
-      if (value >= 10) add(value / 10);
-      const char digit[] = {char('0' + value % 10), '\0'};
-      add(digit);
-    }
-    constexpr void add(DType type) { add(name(type)); }
-    constexpr void add(bool value) { add(value ? "on" : "off"); }
-  };
-  static constexpr Text make() {
-    Text text;
-    text.add("not compiled in; this menu has ");
-    for (std::size_t i = 0; i < Axis::size; ++i) {
-      if (i > 0) text.add(", ");
-      text.add(Axis::values[i]);
-    }
-    return text;
-  }
-  static constexpr Text text = make();
-};
-
 /// One line of the rule table: the shape passes when `holds` does.
 struct Rule {
   Status status;
   const char* field;
-  const char* why;
+  const char* why;  // nullptr: what the machine's kernels run on, and what the device is
   bool (*holds)(const DecodeShape&, const Device&);
 };
 
@@ -78,7 +50,7 @@ struct RuleTable {
       Rule{bad, "max_total_kv_tokens", "must be positive, or 0 for max_seqs * max_seq_len",
        [](S s, D) { return s.max_total_kv_tokens >= 0; }},
       Rule{bad, "device", "compute_units must be positive", [](S, D d) { return d.compute_units > 0; }},
-      Rule{none, "device", "no kernel for this architecture is compiled in", [](S, D d) { return Menu::Machine::runs_on(d.arch); }},
+      Rule{none, "device", nullptr, [](S, D d) { return Menu::Machine::runs_on(d.arch); }},
       Rule{none, "query", AxisText<typename Menu::query_types>::text.data, [](S s, D) { return Menu::query_types::has(s.query); }},
       Rule{none, "kv", "must be the query's type", [](S s, D) { return s.kv == s.query; }},
       Rule{none, "out", "must be the query's type", [](S s, D) { return s.out == s.query; }},
@@ -191,7 +163,8 @@ inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& k
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const Device& device) {
   for (const detail::Rule& rule : detail::RuleTable<Menu>::rules)
-    if (!rule.holds(shape, device)) return {rule.status, rule.field, rule.why};
+    if (!rule.holds(shape, device))
+      return {rule.status, rule.field, rule.why != nullptr ? rule.why : detail::no_kernel_for<typename Menu::Machine>(device.arch)};
   return {};
 }
 

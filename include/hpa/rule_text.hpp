@@ -1,0 +1,72 @@
+// Reasons put together at compile time from what is compiled in, so that text and kernels cannot disagree.
+#pragma once
+
+#include <cstddef>
+
+#include "hpa/menu.hpp"
+
+namespace hpa::detail {
+
+/// A reason while it is written.
+struct RuleText {
+  char data[160] = {};
+  std::size_t size = 0;
+
+  constexpr void add(const char* text) {
+    while (*text != '\0' && size + 1 < sizeof data) data[size++] = *text++;
+  }
+  constexpr void add(int value) {
+    if (value >= 10) add(value / 10);
+    const char digit[] = {char('0' + value % 10), '\0'};
+    add(digit);
+  }
+  constexpr void add(DType type) { add(name(type)); }
+  constexpr void add(Arch arch) { add(name(arch)); }
+  constexpr void add(bool value) { add(value ? "on" : "off"); }
+};
+
+/// "not compiled in; this menu has 64, 128".
+template <class Axis>
+struct AxisText {
+  static constexpr RuleText make() {
+    RuleText text;
+    text.add("not compiled in; this menu has ");
+    for (std::size_t i = 0; i < Axis::size; ++i) {
+      if (i > 0) text.add(", ");
+      text.add(Axis::values[i]);
+    }
+    return text;
+  }
+  static constexpr RuleText text = make();
+};
+
+using AllArchs = axis<Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12, Arch::sm80, Arch::sm90, Arch::host>;
+
+/// "the device is gfx11; this build has kernels for gfx90a, gfx942, gfx950".
+template <class Machine, Arch DeviceArch>
+struct ArchText {
+  static constexpr RuleText make() {
+    RuleText text;
+    text.add("the device is ");
+    text.add(DeviceArch);
+    text.add("; this build has kernels for ");
+    bool first = true;
+    for (const Arch arch : AllArchs::values)
+      if (Machine::runs_on(arch)) {
+        if (!first) text.add(", ");
+        text.add(arch);
+        first = false;
+      }
+    return text;
+  }
+  static constexpr RuleText text = make();
+};
+
+template <class Machine>
+const char* no_kernel_for(Arch device) {
+  const char* text = "the device is of no known architecture";
+  AllArchs::visit(device, [&](auto arch) { text = ArchText<Machine, decltype(arch)::value>::text.data; });
+  return text;
+}
+
+}  // namespace hpa::detail
