@@ -1,0 +1,327 @@
+// What cannot be done: refused before anything is touched where the host can see it, reported by workspace_error() where only the
+// device can, with no access outside the tensors and the other sequences right.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "calls.hpp"
+
+using hpa::DecodeArgs;
+using hpa::DecodeShape;
+using hpa::DType;
+using hpa::Status;
+using hpa::Verdict;
+using hpa::Workspace;
+using hpa::test::Buffer;
+using hpa::test::CaseSpec;
+using hpa::test::Guard;
+using hpa::test::Machines;
+using hpa::test::PagedCase;
+using hpa::test::small_case;
+using hpa::test::small_menu;
+using hpa::test::this_device;
+using hpa::test::tolerance_of;
+
+namespace {
+
+constexpr std::int32_t largest = std::numeric_limits<std::int32_t>::max(), smallest = std::numeric_limits<std::int32_t>::min();
+
+/// What workspace_error() said.
+struct Report {
+  Verdict verdict;
+  int sequence = -1;
+};
+
+template <class Menu>
+Report run_and_ask(PagedCase& paged) {
+  Report report;
+  const Verdict verdict =
+      paged.run(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), {},
+                [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
+                  const Verdict launched = hpa::paged_attention<Menu>(shape, args, workspace, stream);
+                  report.verdict = hpa::workspace_error(workspace, stream, &report.sequence);
+                  return launched;
+                });
+  INFO(verdict.field << ": " << verdict.why);
+  REQUIRE(verdict);
+  return report;
+}
+
+bool is_empty_row(const PagedCase& paged, int sequence) {
+  const std::vector<std::uint8_t> bytes = paged.result_of(sequence);
+  const std::size_t out_bytes = std::size_t(paged.shape().head_size) * 2;
+  for (std::size_t at = 0; at < bytes.size(); at += out_bytes + 4) {
+    if (!std::all_of(bytes.begin() + std::ptrdiff_t(at), bytes.begin() + std::ptrdiff_t(at + out_bytes), [](std::uint8_t b) { return b == 0; }))
+      return false;
+    const std::uint8_t minus_infinity[] = {0x00, 0x00, 0x80, 0xff};
+    if (!std::equal(minus_infinity, minus_infinity + 4, bytes.begin() + std::ptrdiff_t(at + out_bytes))) return false;
+  }
+  return true;
+}
+
+/// `spoil` makes sequence 1 of the case wrong on the device: it comes out empty, the others right, and the report names it.
+template <class Menu>
+void expect_reported(CaseSpec spec, const char* field, const std::function<void(PagedCase&)>& spoil) {
+  for (const Guard guard : {Guard::end, Guard::start}) {
+    spec.guard = guard;
+    PagedCase paged(spec);
+    paged.spec.unchecked = {1};
+    spoil(paged);
+    INFO(describe(paged.spec));
+    const Report report = run_and_ask<Menu>(paged);
+    CHECK(report.verdict.status == Status::invalid_argument);
+    CHECK(report.verdict.field == std::string(field));
+    CHECK(report.sequence == 1);
+    CHECK(is_empty_row(paged, 1));
+    CHECK(paged.check_against_reference(tolerance_of(spec.shape.query)).problem == "");
+  }
+}
+
+template <class Menu>
+void expect_refused(const char* field, Status status, const std::function<void(DecodeShape&, DecodeArgs&, Workspace&)>& spoil) {
+  CaseSpec spec = small_case(DType::f16, 4, 2, {40, 17});
+  spec.padding.query_row = 8;  // all strides given
+  PagedCase paged(spec);
+  INFO("expected: " << field);
+  const auto refused = [&](const Verdict& verdict) {
+    INFO(verdict.field << ": " << verdict.why);
+    CHECK(verdict.status == status);
+    CHECK(verdict.field == std::string(field));
+    CHECK(std::string(verdict.why) != "");
+  };
+  const std::size_t bytes = hpa::workspace_bytes<Menu>(paged.shape(), this_device());
+  (void)paged.run(bytes, {}, [&](DecodeShape shape, DecodeArgs args, Workspace workspace, hpa::Stream stream) {
+    spoil(shape, args, workspace);
+    refused(hpa::plan<Menu>(shape, args, workspace, stream));
+    refused(hpa::decode<Menu>(shape, args, workspace, stream));
+    refused(hpa::paged_attention<Menu>(shape, args, workspace, stream));
+    return Verdict{};
+  });
+  CHECK(paged.outputs_untouched());
+  CHECK(paged.write_where_none_is_due() == "");
+  const std::vector<std::uint8_t> left = paged.workspace.bytes();
+  CHECK(std::all_of(left.begin(), left.end(), [](std::uint8_t byte) { return byte == 0xff; }));
+}
+
+template <class T>
+T* moved(T* pointer, int bytes) {
+  return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(pointer) + std::uintptr_t(bytes));
+}
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anything is touched", "[errors]", Machines) {
+  using S = DecodeShape&;
+  using A = DecodeArgs&;
+  using W = Workspace&;
+  const Status bad = Status::invalid_argument, none = Status::unsupported;
+  const auto refuse = expect_refused<small_menu<TestType>>;
+  refuse("num_heads", bad, [](S s, A, W) { s.num_heads = 0; });
+  refuse("num_heads", bad, [](S s, A, W) { s.num_heads = -4; });
+  refuse("num_kv_heads", bad, [](S s, A, W) { s.num_kv_heads = 0; });
+  refuse("num_kv_heads", bad, [](S s, A, W) { s.num_kv_heads = 3; });
+  refuse("max_seqs", bad, [](S s, A, W) { s.max_seqs = 0; });
+  refuse("max_seq_len", bad, [](S s, A, W) { s.max_seq_len = -1; });
+  refuse("max_query_len", bad, [](S s, A, W) { s.max_query_len = 0; });
+  refuse("max_total_kv_tokens", bad, [](S s, A, W) { s.max_total_kv_tokens = -1; });
+  refuse("head_size", none, [](S s, A, W) { s.head_size = 100; });
+  refuse("head_size_v", none, [](S s, A, W) { s.head_size_v = 128; });
+  refuse("block_size", none, [](S s, A, W) { s.block_size = 8; });
+  refuse("kv", none, [](S s, A, W) { s.kv = DType::e4m3_ocp; });
+  refuse("query", none, [](S s, A, W) { s.query = s.kv = s.out = DType::i8; });
+  refuse("out", none, [](S s, A, W) { s.out = DType::bf16; });
+  refuse("layout", none, [](S s, A, W) { s.layout = hpa::KvLayout::nhd; });
+  refuse("split", none, [](S s, A, W) { s.split = hpa::Split::balanced; });
+  refuse("sliding_window", none, [](S s, A, W) { s.sliding_window = true; });
+  refuse("soft_cap", none, [](S s, A, W) { s.soft_cap = true; });
+  refuse("sinks", none, [](S s, A, W) { s.sinks = true; });
+  refuse("num_seqs", bad, [](S, A a, W) { a.num_seqs = 0; });
+  refuse("num_seqs", bad, [](S, A a, W) { a.num_seqs = -1; });
+  refuse("num_seqs", bad, [](S s, A, W) { s.max_seqs = 1; });
+  refuse("block_table_width", bad, [](S, A a, W) { a.block_table_width = 0; });
+  refuse("query", bad, [](S, A a, W) { a.query = nullptr; });
+  refuse("query", bad, [](S, A a, W) { a.query = moved(a.query, 8); });
+  refuse("key_cache", bad, [](S, A a, W) { a.key_cache = nullptr; });
+  refuse("key_cache", bad, [](S, A a, W) { a.key_cache = moved(a.key_cache, 2); });
+  refuse("value_cache", bad, [](S, A a, W) { a.value_cache = nullptr; });
+  refuse("value_cache", bad, [](S, A a, W) { a.value_cache = moved(a.value_cache, 8); });
+  refuse("out", bad, [](S, A a, W) { a.out = nullptr; });
+  refuse("out", bad, [](S, A a, W) { a.out = moved(a.out, 4); });
+  refuse("lse", bad, [](S, A a, W) { a.lse = nullptr; });
+  refuse("lse", bad, [](S, A a, W) { a.lse = moved(a.lse, 2); });
+  refuse("lse", bad, [](S s, A, W) { s.lse = false; });
+  refuse("block_tables", bad, [](S, A a, W) { a.block_tables = nullptr; });
+  refuse("block_tables", bad, [](S, A a, W) { a.block_tables = moved(a.block_tables, 1); });
+  refuse("seq_lens", bad, [](S, A a, W) { a.seq_lens = nullptr; });
+  refuse("query_start_loc", bad, [](S, A a, W) { a.query_start_loc = moved(a.seq_lens, 2); });
+  refuse("alibi_slopes", bad, [](S s, A, W) { s.alibi = true; });
+  refuse("alibi_slopes", bad, [](S, A a, W) { a.alibi_slopes = a.lse; });
+  refuse("window", bad, [](S, A a, W) { a.window = 16; });
+  refuse("k_scale", bad, [](S, A a, W) { a.k_scale = a.lse; });
+  refuse("scale", bad, [](S, A a, W) { a.scale = std::nanf(""); });
+  refuse("query_head_stride", bad, [](S, A a, W) { a.query_head_stride = 32; });
+  refuse("query_row_stride", bad, [](S, A a, W) { a.query_row_stride = 4 * 64 - 8; });
+  refuse("query_row_stride", bad, [](S, A a, W) { a.query_row_stride += 4; });
+  refuse("query_row_stride", bad, [](S, A a, W) { a.query_row_stride = -512; });
+  refuse("key_head_stride", bad, [](S, A a, W) { a.key_head_stride = 512; });
+  refuse("key_block_stride", bad, [](S, A a, W) { a.key_block_stride = 2 * 1024 - 8; });
+  refuse("value_head_stride", bad, [](S, A a, W) { a.value_head_stride += 4, a.value_block_stride += 8; });
+  refuse("value_block_stride", bad, [](S, A a, W) { a.value_block_stride = 1024 + 512; });
+  refuse("out_head_stride", bad, [](S, A a, W) { a.out_head_stride = 62; });
+  refuse("out_row_stride", bad, [](S, A a, W) { a.out_row_stride = 4 * 64 - 4; });
+  refuse("block_table_row_stride", bad, [](S, A a, W) { a.block_table_row_stride = a.block_table_width - 1; });
+  refuse("workspace", bad, [](S, A, W w) { w.data = nullptr; });
+  refuse("workspace", bad, [](S, A, W w) { w.data = moved(w.data, 8); });
+  refuse("workspace", Status::workspace_too_small, [](S, A, W w) { --w.bytes; });
+  refuse("workspace", Status::workspace_too_small, [](S s, A, W) { s.max_seq_len += 1000; });
+}
+
+TEMPLATE_LIST_TEST_CASE("lengths beyond the caps make an empty row and a report", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  CaseSpec spec = small_case(DType::f16, 3, 1, {40, 100, 90});
+  const auto with_length = [](std::int32_t length) {
+    return [length](PagedCase& paged) { paged.seq_lens.as<std::int32_t>()[1] = length; };
+  };
+  spec.shape.max_seq_len = 100;
+  for (const std::int32_t length : {101, 112, 113, 100000, largest, -1, smallest}) expect_reported<Menu>(spec, "seq_lens", with_length(length));
+  spec.shape.max_seq_len = 4000;  // the table is 7 blocks wide
+  for (const std::int32_t length : {113, 128, 4000, 4001, -100}) expect_reported<Menu>(spec, "seq_lens", with_length(length));
+  spec.shape.max_seqs = 100;
+  for (const std::int32_t length : {113, 4000, largest, -1}) expect_reported<Menu>(spec, "seq_lens", with_length(length));
+}
+
+TEMPLATE_LIST_TEST_CASE("where lengths add up to more than the workspace was sized for, the rest is empty", "[errors]", Machines) {
+  CaseSpec spec = small_case(DType::f16, 3, 1, {40, 500, 90});
+  spec.query_lens = {1, 1, 1};
+  spec.shape.max_seq_len = 1000;
+  spec.shape.max_total_kv_tokens = 140;
+  PagedCase paged(spec);
+  paged.spec.unchecked = {1, 2};
+  const Report report = run_and_ask<small_menu<TestType>>(paged);
+  CHECK(report.verdict.field == std::string("seq_lens"));
+  CHECK(report.sequence == 1);
+  CHECK(is_empty_row(paged, 1));
+  CHECK(is_empty_row(paged, 2));
+  CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
+  // A skipped sequence does not count; lengths up to the cap itself are right.
+  spec.query_lens = {1, 9, 1};
+  spec.seq_lens[2] = 100;
+  PagedCase skipped(spec);
+  CHECK(run_and_ask<small_menu<TestType>>(skipped).verdict);
+  CHECK(skipped.check_against_reference(tolerance_of(DType::f16)).problem == "");
+}
+
+TEMPLATE_LIST_TEST_CASE("a negative block id within the length makes an empty row and a report", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  for (const int max_seqs : {3, 64}) {  // 600 tokens are cut, or in one piece
+    CaseSpec spec = small_case(DType::f16, 18, 1, {40, 600, 90});
+    spec.shape.max_seqs = max_seqs;
+    for (const int column : {0, 1, 16, 36, 37})
+      for (const std::int32_t id : {-1, smallest, -7})
+        expect_reported<Menu>(spec, "block_tables", [&](PagedCase& paged) { paged.block_table(1, column) = id; });
+    expect_reported<Menu>(spec, "block_tables", [&](PagedCase& paged) {
+      for (int column = 0; column < 38; ++column) paged.block_table(1, column) = -1;
+    });
+    spec.seq_lens[1] = 1;
+    expect_reported<Menu>(spec, "block_tables", [&](PagedCase& paged) { paged.block_table(1, 0) = -1; });
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("query_start_loc that is negative or decreases", "[errors]", Machines) {
+  struct Wrong {
+    std::vector<std::int32_t> starts;
+    std::vector<int> lost;  // sequences whose rows nothing can tell
+  };
+  const std::vector<Wrong> all = {{{0, 1, -1, 3, 4}, {1, 2}},      {{0, 1, smallest, 3, 4}, {1, 2}}, {{0, 2, 1, 3, 4}, {0, 1, 2}},
+                                  {{0, 1, largest, 3, 4}, {1, 2}}, {{-1, 1, 2, 3, 4}, {0}},          {{0, 1, 100, 3, 4}, {1, 2}},
+                                  {{0, 1, 0, 1, 2}, {1, 2, 3}}};
+  for (const Wrong& wrong : all) {
+    CaseSpec spec = small_case(DType::f16, 3, 1, {40, 100, 90, 33});
+    spec.query_lens = {1, 1, 1, 1};
+    PagedCase paged(spec);
+    paged.spec.unchecked = wrong.lost;
+    std::copy(wrong.starts.begin(), wrong.starts.end(), paged.query_start_loc.as<std::int32_t>());
+    INFO("second start " << wrong.starts[1] << ", third " << wrong.starts[2]);
+    const Report report = run_and_ask<small_menu<TestType>>(paged);
+    CHECK(report.verdict.field == std::string("query_start_loc"));
+    CHECK(report.verdict.status == Status::invalid_argument);
+    CHECK(std::find(wrong.lost.begin(), wrong.lost.end(), report.sequence) != wrong.lost.end());
+    CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("the first sequence at fault is reported, and the next plan starts anew", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  PagedCase paged(small_case(DType::f16, 2, 1, {40, 50, 60, 70}));
+  paged.spec.unchecked = {1, 2, 3};
+  const Buffer workspace(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), 16, Guard::end);
+  const Workspace kept{workspace.device(), workspace.size()};
+  Report report;
+  const auto step = [&](const DecodeShape& shape, const DecodeArgs& args, Workspace, hpa::Stream stream) {
+    const Verdict verdict = hpa::paged_attention<Menu>(shape, args, kept, stream);
+    report.verdict = hpa::workspace_error(kept, stream, &report.sequence);
+    return verdict;
+  };
+  paged.block_table(1, 3) = -1;
+  paged.seq_lens.as<std::int32_t>()[2] = -5;
+  paged.seq_lens.as<std::int32_t>()[3] = 1000;
+  REQUIRE(paged.run(16, {}, step));
+  CHECK(report.sequence == 1);
+  CHECK(report.verdict.field == std::string("block_tables"));
+  paged.set_seq_lens({40, 50, 60, 70});
+  paged.seq_lens.as<std::int32_t>()[3] = 1000;
+  REQUIRE(paged.run(16, {}, step));
+  CHECK(report.sequence == 3);
+  CHECK(report.verdict.field == std::string("seq_lens"));
+  paged.set_seq_lens({40, 50, 60, 70});
+  paged.spec.unchecked = {};
+  REQUIRE(paged.run(16, {}, step));
+  CHECK(report.verdict);
+  CHECK(report.sequence == -1);
+  CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
+}
+
+TEMPLATE_LIST_TEST_CASE("a workspace that holds no plan, or another shape's, is reported and nothing is written", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  using Coarse = hpa::Config<64, 16, DType::f16, DType::f16, 256>;
+  CaseSpec spec = small_case(DType::f16, 4, 2, {40, 600, 3});
+  spec.shape.max_seqs = 8;
+  PagedCase paged(spec);
+  const auto expect_nothing = [&](const char* what, const std::function<Verdict(DecodeShape, DecodeArgs, Workspace)>& first) {
+    INFO(what);
+    Verdict error;
+    REQUIRE(paged.run(std::size_t{1} << 20, {}, [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
+      if (const Verdict verdict = first(shape, args, workspace); !verdict) return verdict;
+      const Verdict verdict = hpa::decode<Menu>(shape, args, workspace, stream);
+      error = hpa::workspace_error(workspace, stream);
+      return verdict;
+    }));
+    CHECK(error.field == std::string("workspace"));
+    CHECK(error.status == Status::invalid_argument);
+    CHECK(paged.outputs_untouched());
+    CHECK(paged.write_where_none_is_due() == "");
+  };
+  const auto planned_with = [](const std::function<void(DecodeShape&, DecodeArgs&)>& change) {
+    return [change](DecodeShape shape, DecodeArgs args, Workspace workspace) {
+      change(shape, args);
+      return hpa::plan<Menu>(shape, args, workspace, {});
+    };
+  };
+  expect_nothing("no plan", [](DecodeShape, DecodeArgs, Workspace) { return Verdict{}; });
+  expect_nothing("num_heads", planned_with([](DecodeShape& s, DecodeArgs& a) {
+                   s.num_heads = 6;
+                   a.query_row_stride = a.out_row_stride = 0;
+                 }));
+  expect_nothing("num_kv_heads", planned_with([](DecodeShape& s, DecodeArgs&) { s.num_kv_heads = 1; }));
+  expect_nothing("max_seqs", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_seqs = 3; }));
+  expect_nothing("max_seq_len", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_seq_len = 601; }));
+  expect_nothing("max_total_kv_tokens", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_total_kv_tokens = 650; }));
+  expect_nothing("num_seqs", planned_with([](DecodeShape&, DecodeArgs& a) { a.num_seqs = 2; }));
+  expect_nothing("partition size", [](DecodeShape shape, DecodeArgs args, Workspace workspace) {
+    return hpa::plan_with<Coarse, TestType>(shape, args, workspace, {});
+  });
+}
