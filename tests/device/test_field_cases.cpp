@@ -267,9 +267,11 @@ TEMPLATE_LIST_TEST_CASE("F33: a page too many in the table at lengths that fill 
   CaseSpec spec = small_case(DType::f16, 2, 1, {16, 32, 48, 160, 512});
   spec.spare_columns = 1;
   PagedCase paged(spec);
+  for (int token = 496; token < 512; ++token)
+    for (int d = 0; d < 64; ++d) paged.set_key(4, token, 0, d, 40.f);
   REQUIRE(run_paged_attention<full_menu<TestType>>(paged));
   const auto results = results_of(paged);
-  const std::int32_t large = paged.block_table(4, 31);  // a live page; its keys become huge where they are looked at
+  const std::int32_t large = paged.block_table(4, 31);  // a live page, the keys of which are large
   for (int sequence = 0; sequence < 5; ++sequence) paged.block_table(sequence, spec.seq_lens[std::size_t(sequence)] / 16) = large;
   expect_right<full_menu<TestType>>(paged);
   CHECK(results_of(paged) == results);
@@ -490,9 +492,9 @@ TEMPLATE_LIST_TEST_CASE("F74: K and V with padded and different strides, and gap
   spec.padding.value_block = 2048, spec.padding.value_head = 8;
   spec.spare_blocks = 40;
   expect_right<full_menu<TestType>>(spec);
-  spec.padding.key_block = -4 * 16 * 128;  // blocks inside heads: [num_kv_heads, num_blocks, ..]
-  spec.padding.key_block = 0, spec.padding.key_head = 0;
-  spec.padding.value_block = 16 * 128 * 9, spec.padding.value_head = 16 * 128;
+  const int slab = 16 * 128, blocks = 7 + 3 + 1 + 40;  // keys with blocks inside heads: [num_kv_heads, num_blocks, ..]
+  spec.padding.key_head = (blocks - 1) * slab, spec.padding.key_block = slab - 4 * blocks * slab;
+  spec.padding.value_block = 9 * slab, spec.padding.value_head = slab;
   expect_right<full_menu<TestType>>(spec);
 }
 
