@@ -135,10 +135,10 @@ void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t firs
   INFO(verdict.field << ": " << verdict.why);
   REQUIRE(verdict);
   for (Buffer* buffer : {&keys.memory, &values.memory, &key, &value, &slot_mapping}) buffer->download();
-  CHECK(keys.memory.bytes() == expected_keys);
-  CHECK(values.memory.bytes() == expected_values);
-  CHECK(key.bytes() == key_before);
-  CHECK(value.bytes() == value_before);
+  CHECK((keys.memory.bytes() == expected_keys));
+  CHECK((values.memory.bytes() == expected_values));
+  CHECK((key.bytes() == key_before));
+  CHECK((value.bytes() == value_before));
   for (const Buffer* buffer : {&keys.memory, &values.memory, &key, &value, &slot_mapping}) CHECK(buffer->canary_intact());
 }
 
@@ -180,8 +180,8 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
   INFO(verdict.field << ": " << verdict.why);
   REQUIRE(verdict);
   for (Buffer* buffer : {&keys.memory, &values.memory, &block_pairs}) buffer->download();
-  CHECK(keys.memory.bytes() == expected_keys);
-  CHECK(values.memory.bytes() == expected_values);
+  CHECK((keys.memory.bytes() == expected_keys));
+  CHECK((values.memory.bytes() == expected_values));
   for (const Buffer* buffer : {&keys.memory, &values.memory, &block_pairs}) CHECK(buffer->canary_intact());
 }
 
@@ -260,8 +260,8 @@ TEMPLATE_LIST_TEST_CASE("F77: what append writes is what decode reads", "[cache]
       args.cache_value_block_stride = layer.value_block_stride, args.cache_value_head_stride = layer.value_head_stride;
       REQUIRE(hpa::append<full_menu<TestType>>(paged.shape(), args, {}));
       for (Buffer* cache : {&paged.key_cache, &paged.value_cache}) cache->download();
-      CHECK(paged.key_cache.bytes() == keys_due);
-      CHECK(paged.value_cache.bytes() == values_due);
+      CHECK((paged.key_cache.bytes() == keys_due));
+      CHECK((paged.value_cache.bytes() == values_due));
       expect_right<full_menu<TestType>>(paged);
     }
   }
@@ -325,5 +325,5 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   refused_copy("key_head_stride", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.key_head_stride = 1028, a.key_block_stride = 4096; });
   refused_copy("block_size", none, [](DecodeShape& s, CopyBlocksArgs&) { s.block_size = 64; });
   cache.memory.download();
-  CHECK(cache.memory.bytes() == before);
+  CHECK((cache.memory.bytes() == before));
 }

@@ -107,7 +107,7 @@ TEMPLATE_LIST_TEST_CASE("a Config without a partition size is the menu's kernel 
     REQUIRE(run_paged_attention<full_menu<TestType>>(paged));
     const auto results = results_of(paged);
     REQUIRE(run_decode_with<Kernel, TestType>(paged));
-    CHECK(results_of(paged) == results);
+    CHECK((results_of(paged) == results));
   }
 }
 

@@ -115,7 +115,7 @@ TEMPLATE_LIST_TEST_CASE("F01: NaN in slots past the length, in keys, in values, 
             paged.set_value(0, token, 0, d, (where & 2) != 0 ? poison : 0.f);
           }
         REQUIRE(run_paged_attention<full_menu<TestType>>(paged));
-        CHECK(results_of(paged) == clean);
+        CHECK((results_of(paged) == clean));
       }
     }
   }
@@ -130,7 +130,7 @@ TEMPLATE_LIST_TEST_CASE("F02: two runs that differ only in bytes past the length
     spec.tail = Tail::random;
     PagedCase random(spec);
     REQUIRE(run_paged_attention<full_menu<TestType>>(random));
-    CHECK(results_of(random) == results_of(zero));
+    CHECK((results_of(random) == results_of(zero)));
   }
 }
 
@@ -146,11 +146,11 @@ TEMPLATE_LIST_TEST_CASE("F03: short requests in the pages of long ones", "[field
   spec.seq_lens = lengths;
   PagedCase fresh(spec);
   expect_right<full_menu<TestType>>(fresh, 3);
-  CHECK(results_of(reused) == results_of(fresh));
+  CHECK((results_of(reused) == results_of(fresh)));
   for (int token = 2048; token < 8192; ++token)
     for (int d = 0; d < 64; ++d) reused.set_value(0, token, 0, d, -infinity);
   REQUIRE(run_paged_attention<full_menu<TestType>>(reused));
-  CHECK(results_of(reused) == results_of(fresh));
+  CHECK((results_of(reused) == results_of(fresh)));
 }
 
 TEMPLATE_LIST_TEST_CASE("F04: a call without keys, then real lengths in the same pages", "[field]", Machines) {
@@ -274,7 +274,7 @@ TEMPLATE_LIST_TEST_CASE("F33: a page too many in the table at lengths that fill 
   const std::int32_t large = paged.block_table(4, 31);  // a live page, the keys of which are large
   for (int sequence = 0; sequence < 5; ++sequence) paged.block_table(sequence, spec.seq_lens[std::size_t(sequence)] / 16) = large;
   expect_right<full_menu<TestType>>(paged);
-  CHECK(results_of(paged) == results);
+  CHECK((results_of(paged) == results));
 }
 
 TEMPLATE_LIST_TEST_CASE("F39: twenty calls with the same input", "[field]", Machines) {
@@ -283,7 +283,7 @@ TEMPLATE_LIST_TEST_CASE("F39: twenty calls with the same input", "[field]", Mach
   const auto results = results_of(paged);
   for (int i = 0; i < 20; ++i) {
     REQUIRE(run_paged_attention<full_menu<TestType>>(paged));
-    CHECK(results_of(paged) == results);
+    CHECK((results_of(paged) == results));
   }
 }
 
@@ -345,13 +345,13 @@ TEMPLATE_LIST_TEST_CASE("F53: a batch that shrinks, with the ids of live pages l
     for (int column = 0; column < 5; ++column) paged.block_table(sequence, column) = paged.block_table(sequence % 3, 0);
   }
   expect_right<full_menu<TestType>>(paged);
-  for (int sequence = 0; sequence < 3; ++sequence) CHECK(paged.result_of(sequence) == results[std::size_t(sequence)]);
+  for (int sequence = 0; sequence < 3; ++sequence) CHECK((paged.result_of(sequence) == results[std::size_t(sequence)]));
   REQUIRE(paged.run(hpa::workspace_bytes<full_menu<TestType>>(paged.shape(), this_device()), {},
                     [](const DecodeShape& shape, DecodeArgs args, Workspace workspace, hpa::Stream stream) {
                       args.num_seqs = 3;
                       return hpa::paged_attention<full_menu<TestType>>(shape, args, workspace, stream);
                     }));
-  for (int sequence = 0; sequence < 3; ++sequence) CHECK(paged.result_of(sequence) == results[std::size_t(sequence)]);
+  for (int sequence = 0; sequence < 3; ++sequence) CHECK((paged.result_of(sequence) == results[std::size_t(sequence)]));
   for (int sequence = 3; sequence < 8; ++sequence) {
     const auto bytes = paged.result_of(sequence);
     CHECK(std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte == PagedCase::sentinel; }));
@@ -384,8 +384,8 @@ TEMPLATE_LIST_TEST_CASE("F55: padding rows of zeros, with length 0 and with leng
   const auto results = results_of(paged);
   paged.seq_lens.as<std::int32_t>()[2] = paged.seq_lens.as<std::int32_t>()[3] = 1;
   expect_right<full_menu<TestType>>(paged);
-  CHECK(paged.result_of(0) == results[0]);
-  CHECK(paged.result_of(1) == results[1]);
+  CHECK((paged.result_of(0) == results[0]));
+  CHECK((paged.result_of(1) == results[1]));
 }
 
 TEMPLATE_LIST_TEST_CASE("F57: shared prefixes, and one page several times in a row of the table", "[field]", Machines) {

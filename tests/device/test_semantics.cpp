@@ -122,7 +122,7 @@ TEMPLATE_LIST_TEST_CASE("bytes that no row sees never change a bit of the result
         spec.tail = tail;
         PagedCase poisoned(spec);
         REQUIRE(run_paged_attention<small_menu<TestType>>(poisoned));
-        CHECK(results_of(poisoned) == results_of(clean));
+        CHECK((results_of(poisoned) == results_of(clean)));
         CHECK(poisoned.write_where_none_is_due() == "");
       }
     }
@@ -143,7 +143,7 @@ TEMPLATE_LIST_TEST_CASE("table entries past the length and columns past the widt
       for (int column = (spec.seq_lens[std::size_t(sequence)] + 15) / 16; column < last; ++column) paged.block_table(sequence, column) = entry;
     }
     expect_right<small_menu<TestType>>(paged);
-    CHECK(results_of(paged) == results);
+    CHECK((results_of(paged) == results));
   }
 }
 
@@ -255,7 +255,7 @@ TEMPLATE_LIST_TEST_CASE("the same input gives the same bits on every run", "[sem
   const auto first = results_of(paged);
   for (int i = 0; i < 8; ++i) {
     REQUIRE(run_paged_attention<small_menu<TestType>>(paged));
-    CHECK(results_of(paged) == first);
+    CHECK((results_of(paged) == first));
   }
 }
 
@@ -273,16 +273,16 @@ TEMPLATE_LIST_TEST_CASE("a sequence has the same bits alone and in any batch", "
       spec.sequence_seeds = {batch.sequence_seeds[sequence]};
       PagedCase alone(spec);
       REQUIRE(run_paged_attention<small_menu<TestType>>(alone));
-      CHECK(alone.result_of(0) == together.result_of(int(sequence)));
+      CHECK((alone.result_of(0) == together.result_of(int(sequence))));
     }
     batch.seq_lens = {31, 700, 260};  // other neighbours, another order, another row of query and out
     batch.sequence_seeds = {53, 50, 54};
     batch.query_lens = {1, 1, 1};
     PagedCase others(batch);
     REQUIRE(run_paged_attention<small_menu<TestType>>(others));
-    CHECK(others.result_of(0) == together.result_of(3));
-    CHECK(others.result_of(1) == together.result_of(0));
-    CHECK(others.result_of(2) == together.result_of(4));
+    CHECK((others.result_of(0) == together.result_of(3)));
+    CHECK((others.result_of(1) == together.result_of(0)));
+    CHECK((others.result_of(2) == together.result_of(4)));
   }
 }
 
@@ -296,7 +296,7 @@ TEMPLATE_LIST_TEST_CASE("the physical order of blocks does not change a bit", "[
       spec.block_seed = block_seed;
       PagedCase permuted(spec);
       REQUIRE(run_paged_attention<full_menu<TestType>>(permuted));
-      CHECK(results_of(permuted) == results_of(paged));
+      CHECK((results_of(permuted) == results_of(paged)));
     }
   }
 }

@@ -90,7 +90,7 @@ void expect_same_bits(PagedCase& paged, Change&& change) {
     change(args);
     return hpa::paged_attention<Menu<Machine>>(shape, args, workspace, stream);
   }));
-  CHECK(results_of(paged) == results);
+  CHECK((results_of(paged) == results));
 }
 
 /// The table of a case with every id replaced by `ids` of it, and -1 where no block is due.

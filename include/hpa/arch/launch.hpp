@@ -25,6 +25,22 @@ inline Verdict verdict_of(hipError_t error) {
   return error == hipSuccess ? Verdict{} : Verdict{Status::device_error, "stream", hipGetErrorString(error)};
 }
 
+/// Why there is no code for the current device, which has a machine but was not among the targets of this build.
+inline const char* no_code_for(const char* gcn_name) {
+  if (std::strncmp(gcn_name, "gfx90a", 6) == 0) return "gfx90a, for which this program was not compiled: --offload-arch=gfx90a";
+  if (std::strncmp(gcn_name, "gfx942", 6) == 0) return "gfx942, for which this program was not compiled: --offload-arch=gfx942";
+  if (std::strncmp(gcn_name, "gfx950", 6) == 0) return "gfx950, for which this program was not compiled: --offload-arch=gfx950";
+  return "this program was not compiled for the device's architecture";
+}
+
+inline Verdict verdict_of_launch(hipError_t error) {
+  if (error != hipErrorNoBinaryForGpu && error != hipErrorInvalidDeviceFunction) return verdict_of(error);
+  int ordinal = 0;
+  hipDeviceProp_t properties;
+  const bool known = hipGetDevice(&ordinal) == hipSuccess && hipGetDeviceProperties(&properties, ordinal) == hipSuccess;
+  return {Status::unsupported, "device", no_code_for(known ? properties.gcnArchName : "")};
+}
+
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, Kernel::Machine::min_waves_per_simd) void entry(
     const typename Kernel::Params params) {
@@ -37,7 +53,7 @@ template <class Kernel>
 Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
   (void)hipGetLastError();  // an error of somebody else's must not be reported as ours
   entry<Kernel><<<dim3(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z)), dim3(Kernel::waves * Kernel::Machine::width), 0, stream>>>(params);
-  return verdict_of(hipGetLastError());
+  return verdict_of_launch(hipGetLastError());
 }
 
 inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream stream) {
