@@ -236,7 +236,7 @@ TEMPLATE_LIST_TEST_CASE("query_start_loc that is negative or decreases", "[error
     std::vector<std::int32_t> starts;
     std::vector<int> lost;  // sequences whose rows nothing can tell
   };
-  const std::vector<Wrong> all = {{{0, 1, -1, 3, 4}, {1, 2}},      {{0, 1, smallest, 3, 4}, {1, 2}}, {{0, 2, 1, 3, 4}, {0, 1, 2}},
+  const std::vector<Wrong> all = {{{0, 1, -1, 3, 4}, {1, 2}},      {{0, 1, -2000000000, 3, 4}, {1, 2}}, {{0, 2, 1, 3, 4}, {0, 1, 2}},
                                   {{0, 1, largest, 3, 4}, {1, 2}}, {{-1, 1, 2, 3, 4}, {0}},          {{0, 1, 100, 3, 4}, {1, 2}},
                                   {{0, 1, 0, 1, 2}, {1, 2, 3}}};
   for (const Wrong& wrong : all) {

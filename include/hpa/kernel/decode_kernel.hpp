@@ -86,7 +86,7 @@ struct DecodeKernel {
 
   static HPA_DEVICE void run(Wave& wave, const Params& params) {
     const Params p = wave.loaded(params);
-    const PlanHeader header = wave.uniform(p.header);
+    const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
     if (header.stamp != p.stamp) return report(wave, p, PlanError::other_shape, 0);
     const std::int32_t kv_head = wave.workgroup_y(), first = wave.workgroup_z() * Products::rows;

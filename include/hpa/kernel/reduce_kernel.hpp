@@ -27,7 +27,7 @@ struct ReduceKernel {
 
   /// Grid x and the waves of a workgroup cover split rows, grid y covers heads.
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
-    const PlanHeader header = wave.uniform(p.header);
+    const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     if (header.stamp != p.stamp) return;  // decode has reported it
     for (std::int32_t i = wave.workgroup_x() * waves + wave.index(); i < header.num_split_rows; i += wave.workgroups_x() * waves) {
       const SplitRow row = wave.uniform(p.split_rows + i);

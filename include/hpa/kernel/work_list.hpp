@@ -113,12 +113,16 @@ constexpr Verdict verdict_of(PlanError error) {
   return {};
 }
 
-/// The start of the workspace.
-struct alignas(16) PlanHeader {
+/// What plan found, for the kernels after it: nothing of it changes until the next plan.
+struct alignas(16) PlanCounts {
   std::uint32_t stamp;        // of the shape planned for
   std::int32_t num_items;     // filled entries of the item list
   std::int32_t num_split_rows;
-  std::int32_t first_error;   // encode_error(), or no_error
+};
+
+/// The start of the workspace. Decoding waves write the error while others read the counts, so those are loaded without it.
+struct PlanHeader : PlanCounts {
+  alignas(16) std::int32_t first_error;  // encode_error(), or no_error
 };
 
 }  // namespace hpa::kernel
