@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "hpa/arch/host_copies.hpp"
 #include "hpa/arch/products.hpp"
 #include "hpa/status.hpp"
 #include "hpa/types.hpp"
@@ -102,6 +103,13 @@ struct EmulatedMma : Emulated<MmaM16N8K16, Type> {
     }
     Base::issue(d, registers, 0, b, 0);
   }
+  /// Rows 8 to 15 of A are zero: a lane holds row r's two words.
+  static void fma_upper_rows(typename Base::Result& d, const typename Base::template Operand<2>& a,
+                             const typename Base::template Operand<2>& b) {
+    typename Base::template Operand<4> padded;
+    for (int lane = 0; lane < 32; ++lane) padded[lane] = {{a[lane].word[0], a[lane].word[1], 0, 0}};
+    fma(d, padded, b);
+  }
 };
 
 /// What the waves of one workgroup share.
@@ -139,14 +147,19 @@ template <int Width>
 struct HostMachine {
   static_assert(Width == 64 || Width == 32, "wave widths are 64 (CDNA) and 32 (NVIDIA)");
   static constexpr int width = Width;
-  static constexpr int decode_waves = 4, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
+  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
   static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
+  static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
+  static constexpr bool copies_to_lds = Width == 32;
+  static constexpr int ring_bytes = 16384;  // a wave keeps in flight
 
   template <class T>
   using Lane = HostLane<T, Width>;
   using Floats4 = HostFloats4;
-  template <DType Type>
-  using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Type>>, WarpProducts<EmulatedMma<Type>>>;
+  template <DType Type, int Rows>
+  using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Type>>, WarpProducts<EmulatedMma<Type>, Rows>>;
+  template <int Stages, class... Strips>
+  using Copies = HostCopies<Stages, Strips...>;
 
   template <class T, int Threads>
   using BlockScan = NoBlockScan;
@@ -192,6 +205,11 @@ struct HostMachine {
       for (int lane = 0; lane < Width; ++lane) result[lane] = value[source(lane)];
       return result;
     }
+    /// The value of one lane, the same one for all.
+    template <class T>
+    T broadcast(const Lane<T>& value, int lane) const {
+      return value[lane];
+    }
 
     // memory, LDS, barrier
     template <class T>
@@ -215,8 +233,21 @@ struct HostMachine {
       }
     }
     std::byte* lds() const { return workgroup_.lds(); }
+    /// Four 8x8 matrices of 16-bit elements from LDS; lane l gives the address of row l % 8 of matrix l / 8. Width 32.
+    template <class Address>
+    Lane<Words<4>> load_matrices(Address&& address) const {
+      Lane<Words<4>> result;
+      for (int lane = 0; lane < Width; ++lane)
+        for (int matrix = 0; matrix < 4; ++matrix)
+          result[lane].word[matrix] = load<std::uint32_t>(address(8 * matrix + lane / 4) + 4 * (lane % 4));
+      return result;
+    }
     void barrier() const { workgroup_.barrier(); }
     void keep_order() const {}
+
+    // launches do not overlap
+    void await_previous_launch() const {}
+    void allow_next_launch() const {}
 
    private:
     HostWorkgroup& workgroup_;

@@ -57,20 +57,33 @@ struct RunningSoftmax {
     });
   }
 
+  /// Adds the probabilities up, as rounded for the output product: a product with values of one.
+  HPA_DEVICE void add_totals(const Wave& wave, const Probabilities (&packed)[slots]) {
+    constexpr std::uint32_t one = Format<C::query>::encode(1.f);
+    Lane<Words<Products::value_words>> ones;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int i = 0; i < Products::value_words; ++i) ones[lane].word[i] = one | one << 16;
+    });
+    HPA_UNROLL
+    for (int slot = 0; slot < slots; ++slot) Products::output(total[slot], ones, packed[slot]);
+  }
+
  private:
   HPA_DEVICE void pack_slot(Scores<M, C>& scores, Words<Products::prob_words>& packed, int lane, int slot) {
     const float bias = -reference[slot][lane];
-    constexpr int words_a_product = Traits::scores_a_slot / 2;
+    constexpr int words_a_product = Products::scores_a_slot / 2;
     HPA_UNROLL
     for (int p = 0; p < Products::score_products; ++p) {
       const Floats4 exponents = scores.product[p][lane] + Floats4{bias, bias, bias, bias};
       HPA_UNROLL
       for (int w = 0; w < words_a_product; ++w) {
-        const int i = slot * Traits::scores_a_slot + 2 * w;
+        const int i = slot * Products::scores_a_slot + 2 * w;
         const float low = M::exp2(exponents[i]), high = M::exp2(exponents[i + 1]);
         packed.word[p * words_a_product + w] = M::template pack_probabilities<C::query>(low, high);
       }
     }
+    Products::order_probabilities(lane, packed);
   }
 
   /// Moves every row's reference to its maximum so far and rescales what was summed against the old one.

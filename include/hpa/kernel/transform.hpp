@@ -28,9 +28,9 @@ struct Scores {
     HPA_UNROLL
     for (int p = 0; p < Products::score_products; ++p) {
       HPA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int slot = i / Traits::scores_a_slot;
-        f(product[p][lane][i], slot, Products::score_token(lane, p, i % Traits::scores_a_slot));
+      for (int i = 0; i < Products::row_slots * Products::scores_a_slot; ++i) {
+        const int slot = i / Products::scores_a_slot;
+        f(product[p][lane][i], slot, Products::score_token(lane, p, i % Products::scores_a_slot));
       }
     }
   }
