@@ -90,25 +90,23 @@ struct EmulatedMfma : Emulated<Mfma16x16x16, Type> {
   }
 };
 
-/// NVIDIA's instruction; A comes as row r's two words, then row r + 8's, and the registers alternate between the rows.
+/// NVIDIA's instruction.
 template <DType Type>
 struct EmulatedMma : Emulated<MmaM16N8K16, Type> {
   using Base = Emulated<MmaM16N8K16, Type>;
   static void fma(typename Base::Result& d, const typename Base::template Operand<4>& a,
                   const typename Base::template Operand<2>& b) {
+    Base::issue(d, a, 0, b, 0);
+  }
+  /// A comes as row r's two words, then row r + 8's; the instruction's registers alternate between the rows.
+  static void fma_rows(typename Base::Result& d, const typename Base::template Operand<4>& a,
+                       const typename Base::template Operand<2>& b) {
     typename Base::template Operand<4> registers;
     for (int lane = 0; lane < 32; ++lane) {
       const std::uint32_t* w = a[lane].word;
       registers[lane] = {{w[0], w[2], w[1], w[3]}};
     }
     Base::issue(d, registers, 0, b, 0);
-  }
-  /// Rows 8 to 15 of A are zero: a lane holds row r's two words.
-  static void fma_upper_rows(typename Base::Result& d, const typename Base::template Operand<2>& a,
-                             const typename Base::template Operand<2>& b) {
-    typename Base::template Operand<4> padded;
-    for (int lane = 0; lane < 32; ++lane) padded[lane] = {{a[lane].word[0], a[lane].word[1], 0, 0}};
-    fma(d, padded, b);
   }
 };
 
@@ -240,6 +238,17 @@ struct HostMachine {
       for (int lane = 0; lane < Width; ++lane)
         for (int matrix = 0; matrix < 4; ++matrix)
           result[lane].word[matrix] = load<std::uint32_t>(address(8 * matrix + lane / 4) + 4 * (lane % 4));
+      return result;
+    }
+    /// Each word of the operand is a lane's part of an 8x8 matrix of 16-bit elements, row lane / 4; transposed. Width 32.
+    template <int N>
+    Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
+      Lane<Words<N>> result;
+      const auto element = [&](int word, int row, int col) { return in[4 * row + col / 2].word[word] >> (16 * (col % 2)) & 0xffffu; };
+      for (int lane = 0; lane < Width; ++lane)
+        for (int word = 0; word < N; ++word)
+          result[lane].word[word] =
+              element(word, 2 * (lane % 4), lane / 4) | element(word, 2 * (lane % 4) + 1, lane / 4) << 16;
       return result;
     }
     void barrier() const { workgroup_.barrier(); }

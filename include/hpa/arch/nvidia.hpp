@@ -142,7 +142,7 @@ class BulkCopies {
 };
 }  // namespace nvidia
 
-/// D += A B. A comes as row r's two words, then row r + 8's; the instruction's registers alternate between the rows.
+/// D += A B.
 template <DType Type>
 struct Mma {
   static_assert(Type == DType::f16 || Type == DType::bf16);
@@ -151,11 +151,12 @@ struct Mma {
 
   static HPA_DEVICE void fma(Sum& d, const DeviceLane<Words<4>>& a, const DeviceLane<Words<2>>& b) {
     const std::uint32_t* word = a.value.word;
-    issue(d.value.value, word[0], word[2], word[1], word[3], b.value.word[0], b.value.word[1]);
+    issue(d.value.value, word[0], word[1], word[2], word[3], b.value.word[0], b.value.word[1]);
   }
-  /// Rows 8 to 15 of A are zero: a lane holds row r's two words.
-  static HPA_DEVICE void fma_upper_rows(Sum& d, const DeviceLane<Words<2>>& a, const DeviceLane<Words<2>>& b) {
-    issue(d.value.value, a.value.word[0], 0, a.value.word[1], 0, b.value.word[0], b.value.word[1]);
+  /// A comes as row r's two words, then row r + 8's; the instruction's registers alternate between the rows.
+  static HPA_DEVICE void fma_rows(Sum& d, const DeviceLane<Words<4>>& a, const DeviceLane<Words<2>>& b) {
+    const std::uint32_t* word = a.value.word;
+    issue(d.value.value, word[0], word[2], word[1], word[3], b.value.word[0], b.value.word[1]);
   }
 
  private:
@@ -260,6 +261,15 @@ struct Nvidia {
                    : "=r"(m.word[0]), "=r"(m.word[1]), "=r"(m.word[2]), "=r"(m.word[3])
                    : "r"(nvidia::shared_address(address(int(threadIdx.x) % width))));
       return {m};
+    }
+    /// Each word is the lane's part of an 8x8 matrix of 16-bit elements, row lane / 4; transposed.
+    template <int N>
+    HPA_DEVICE Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
+      Lane<Words<N>> result;
+      HPA_UNROLL
+      for (int i = 0; i < N; ++i)
+        asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result.value.word[i]) : "r"(in.value.word[i]));
+      return result;
     }
     HPA_DEVICE void barrier() const { __syncthreads(); }
     HPA_DEVICE void keep_order() const {}

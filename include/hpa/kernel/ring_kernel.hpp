@@ -138,8 +138,8 @@ struct RingKernel {
   static HPA_DEVICE void stage_slopes(const Wave& wave, const Params& p, const QueryRows& rows) {
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) {
-        const int row = Products::score_row(lane, slot);
+      for (int i = 0; i < Softmax::lane_rows; ++i) {
+        const int row = Products::score_row(lane, i);
         slopes_of(wave)[row] = wave.template load<float>(p.alibi_slopes + rows.head(row)) * log2_e;
       }
     });
@@ -149,13 +149,10 @@ struct RingKernel {
     PartialState* const own = states + wave.index() * Products::rows;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) {
-        const int row = Products::score_row(lane, slot);
-        if (lane == Products::score_lane_of(row)) own[row].maximum = softmax.reference[slot][lane];
-        HPA_UNROLL
-        for (int i = 0; i < 4; ++i)
-          if (Products::output_element(lane, i) == 0)
-            own[Products::output_row(lane, slot, i)].total = met_negative_id ? -1.f : softmax.total[slot][lane][i];
+      for (int i = 0; i < Softmax::lane_rows; ++i) {
+        const int row = Products::score_row(lane, i);
+        const float total = softmax.total[i / Products::slot_rows][lane][i % Products::slot_rows];
+        if (lane == Products::score_lane_of(row)) own[row] = {softmax.reference[i][lane], met_negative_id ? -1.f : total};
       }
     });
   }

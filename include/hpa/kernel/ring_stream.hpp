@@ -13,17 +13,21 @@ template <class M, class C>
 struct QueryRegisters {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
-  typename Traits::template Lane<Words<Products::query_words>> operand[Traits::steps];
+  typename Traits::template Lane<Words<Products::query_words>> operand[Traits::steps][Products::row_slots];
 
   template <class RowAddress>
   HPA_DEVICE void request(const typename M::Wave& wave, RowAddress&& row_address) {
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int step = 0; step < Traits::steps; ++step)
-        load_runs<typename M::Wave, Products::query_run>(wave, operand[step][lane], [&](int i) {
-          const Place at = Products::query_at(lane, i);
-          return row_address(at.token) + (step * Products::element_step + at.element) * size_of(C::query);
-        });
+      for (int slot = 0; slot < Products::row_slots; ++slot) {
+        const Place first = Products::query_at(lane, 0);
+        const char* const row = row_address(slot * Products::rows_a_slot + first.token);
+        HPA_UNROLL
+        for (int step = 0; step < Traits::steps; ++step)
+          load_runs<typename M::Wave, Products::query_run>(wave, operand[step][slot][lane], [&](int i) {
+            return row + (step * Products::element_step + Products::query_at(lane, i).element) * size_of(C::query);
+          });
+      }
     });
   }
 };
@@ -49,26 +53,22 @@ class StagedTile {
     Scores<M, C> even, odd;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int p = 0; p < Products::score_products; ++p)
-        even.product[p][lane] = odd.product[p][lane] = M::Floats4::zero();
+      for (int slot = 0; slot < Products::row_slots; ++slot) even.product[slot][lane] = odd.product[slot][lane] = M::Floats4::zero();
     });
     HPA_UNROLL
     for (int step = 0; step < Traits::steps; ++step) {
-      const auto both = wave.load_matrices([&](int lane) {
+      const auto keys = wave.load_matrices([&](int lane) {
         const Place row = Products::key_matrix_row(lane);
         return data_ + Slab::key_offset(row.token, row.element) + step * Slab::key_offset(0, Products::element_step);
       });
       HPA_UNROLL
-      for (int p = 0; p < Products::score_products; ++p) {
-        Lane<Words<Products::key_words>> keys;
-        wave.each([&](int lane) { keys[lane] = {{both[lane].word[2 * p], both[lane].word[2 * p + 1]}}; });
-        Products::scores((step % 2 == 0 ? even : odd).product[p], keys, query.operand[step]);
-      }
+      for (int slot = 0; slot < Products::row_slots; ++slot)
+        Products::scores((step % 2 == 0 ? even : odd).product[slot], keys, query.operand[step][slot]);
     }
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int p = 0; p < Products::score_products; ++p)
-        even.product[p][lane] = (even.product[p][lane] + odd.product[p][lane]) * scale_log2;
+      for (int slot = 0; slot < Products::row_slots; ++slot)
+        even.product[slot][lane] = (even.product[slot][lane] + odd.product[slot][lane]) * scale_log2;
     });
     return even;
   }
