@@ -64,7 +64,9 @@ struct RingKernel {
     for (int buffer = 0;; buffer = buffer + 1 == merge_buffers ? 0 : buffer + 1) {
       const bool last = list.at_end();
       const Work after_next = list.next_or(wave, next);
-      decode_item(wave, p, work, query, stream, buffer, [&] { request_query(wave, p, next, next_query); });
+      decode_item(wave, p, work, query, stream, buffer, [&] {
+        if (!last) request_query(wave, p, next, next_query);
+      });
       if (last) return;
       work = next;
       next = after_next;
@@ -179,22 +181,26 @@ struct RingKernel {
     wave.each([&](int lane) {
       for (int piece = wave.index() * M::width + lane; piece < rows.count * chunks; piece += waves * M::width) {
         const int row = piece / chunks, element = piece % chunks * 4;
-        PartialState merged{Softmax::unset, 0.f};
+        // An inactive wave left nothing: the first wave's stands in, with no weight.
+        const auto from = [&](int w) { return (w < active ? w : 0) * Products::rows + row; };
+        PartialState state[waves], merged{Softmax::unset, 0.f};
+        Floats4 part[waves], sum = Floats4::zero();
         HPA_UNROLL
-        for (int w = 0; w < waves; ++w)
-          if (w < active) merged.maximum = M::max(merged.maximum, states[w * Products::rows + row].maximum);
-        Floats4 sum = Floats4::zero();
+        for (int w = 0; w < waves; ++w) state[w] = states[from(w)];
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) part[w] = *reinterpret_cast<const Floats4*>(outputs + from(w) * row_floats + element);
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, state[w].maximum);
         bool failed = false;
         HPA_UNROLL
-        for (int w = 0; w < waves; ++w)
-          if (w < active) {
-            const PartialState state = states[w * Products::rows + row];
-            const float weight = M::exp2(state.maximum - merged.maximum);
-            merged.total += state.total * weight;
-            failed = failed || state.total < 0.f;
-            const auto part = *reinterpret_cast<const Floats4*>(outputs + (w * Products::rows + row) * row_floats + element);
-            sum = sum + part * weight;
-          }
+        for (int w = 0; w < waves; ++w) {
+          const float weight = w < active ? M::exp2(state[w].maximum - merged.maximum) : 0.f;
+          merged.total += state[w].total * weight;
+          failed = failed || state[w].total < 0.f;
+          sum = sum + part[w] * weight;
+        }
+        // No tokens at all: what the first wave's place holds is nobody's.
+        if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
         if (failed) merged.total = -1.f;
         store(p.result, item, rows.first_head + row, element, sum, merged);
       }
