@@ -5,6 +5,7 @@
 
 #include "hpa/kernel/decode_kernel.hpp"
 #include "hpa/kernel/reduce_kernel.hpp"
+#include "hpa/kernel/ring_kernel.hpp"
 #include "hpa/plan.hpp"
 
 namespace hpa {
@@ -57,12 +58,36 @@ inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int w
   return int(work < x ? work : x);
 }
 
+/// Where rows fill the chip, workgroups share a compute unit and hide each other's merges; else one has it to itself, so that a row
+/// is cut into fewer partitions.
+template <class Machine, class C>
+Verdict launch_ring(const DecodeShape& shape, const Prepared& p, const kernel::DecodeParams& params, Stream stream) {
+  using Shared = kernel::RingKernel<Machine, C, Machine::decode_waves>;
+  using Alone = kernel::RingKernel<Machine, C, Machine::lone_decode_waves>;
+  const int parts = int(kernel::ceil_div(shape.gqa_ratio(), C::tile_rows)), columns = shape.num_kv_heads * parts;
+  const kernel::RingParams ring{params, columns, parts};
+  const std::int64_t work = p.layout.max_items * columns;
+  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>({grid_x(work, 1, p.device, Shared::waves)}, ring, stream);
+  return arch::launch<Alone>({grid_x(work, 1, p.device, Alone::waves)}, ring, stream);
+}
+
+/// The decode kernel that suits the machine and the rows of a KV head.
+template <class Machine, class C>
+Verdict launch_decode(const DecodeShape& shape, const Prepared& p, const kernel::DecodeParams& params, Stream stream) {
+  if constexpr (Machine::copies_to_lds) {
+    if (shape.gqa_ratio() <= kernel::FewRows<C>::tile_rows) return launch_ring<Machine, kernel::FewRows<C>>(shape, p, params, stream);
+    return launch_ring<Machine, C>(shape, p, params, stream);
+  } else {
+    const int y = shape.num_kv_heads, z = row_tiles(shape);
+    using Decode = kernel::DecodeKernel<Machine, C>;
+    return arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, Decode::waves), y, z}, params, stream);
+  }
+}
+
 template <class Machine, class C>
 Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   const kernel::DecodeParams params = decode_params(shape, args, p);
-  const int y = shape.num_kv_heads, z = row_tiles(shape);
-  using Decode = kernel::DecodeKernel<Machine, C>;
-  if (Verdict v = arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, Decode::waves), y, z}, params, stream); !v) return v;
+  if (Verdict v = launch_decode<Machine, C>(shape, p, params, stream); !v) return v;
   if (p.layout.max_slots == 0) return {};
   using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::out>;
   const int reduce_y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));

@@ -23,6 +23,7 @@ constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& d
   rule.whole_row_tokens = tuned.whole_row_tokens;
   rule.long_partition = tuned.long_partition;
   rule.min_partition = tuned.min_partition;
+  rule.min_saving = tuned.min_saving;
   return rule;
 }
 

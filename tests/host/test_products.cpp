@@ -95,14 +95,23 @@ const char* test_data() {
   return folder;
 }
 
-template <class M>
-using ProductsOf = typename M::template Products<DType::f16>;
+/// A machine, and the query rows of a pass.
+template <class MachineType, int Rows>
+struct Pass {
+  using Machine = MachineType;
+  template <DType Type>
+  using Products = typename Machine::template Products<Type, Rows>;
+};
+template <class Of>
+using ProductsOf = typename Of::template Products<DType::f16>;
 
-/// Scores of one row in one lane's share of a score product.
+/// The row of float i of slot `slot` among those that a lane holds scores of.
 template <class P>
-constexpr int scores_a_slot = 4 / P::row_slots;
+constexpr int lane_row(int slot, int i) {
+  return slot * P::slot_rows + i % P::slot_rows;
+}
 
-using Machines = std::tuple<HostMachine<64>, HostMachine<32>>;
+using Passes = std::tuple<Pass<HostMachine<64>, 16>, Pass<HostMachine<32>, 16>, Pass<HostMachine<32>, 8>>;
 
 }  // namespace
 
@@ -144,7 +153,7 @@ TEST_CASE("the NVIDIA map is the PTX documentation's", "[products]") {
 
 TEST_CASE("two CDNA products of 16x16x16 hold what one of 16x16x32 does", "[products]") {
   // gfx950's 16-bit 16x16x32 gives a lane eight k in a row, as the 8-bit 16x16x32 of gfx942 does, whose tables are at hand.
-  using P = ProductsOf<HostMachine<64>>;
+  using P = ProductsOf<Pass<HostMachine<64>, 16>>;
   const auto a = [](int lane, int i) { return Coord{lane % 16, 8 * (lane / 16) + i}; };
   const auto b = [](int lane, int i) { return Coord{8 * (lane / 16) + i, lane % 16}; };
   for (int lane = 0; lane < 64; ++lane)
@@ -164,7 +173,7 @@ TEST_CASE("two CDNA products of 16x16x16 hold what one of 16x16x32 does", "[prod
   }
 }
 
-TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has one place", "[products]", Machines) {
+TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has one place", "[products]", Passes) {
   using P = ProductsOf<TestType>;
   Pairs keys, query, scores, values, output;
   for (int lane = 0; lane < P::width; ++lane) {
@@ -173,10 +182,13 @@ TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has o
         const auto place = P::key_at(lane, product, i);
         keys.emplace_back(place.token, place.element);
       }
-      for (int i = 0; i < 4; ++i)
-        scores.emplace_back(P::score_row(lane, i / scores_a_slot<P>), P::score_token(lane, product, i % scores_a_slot<P>));
+      for (int slot = 0; slot < P::row_slots; ++slot)
+        for (int i = 0; i < 4; ++i)
+          scores.emplace_back(P::score_row(lane, lane_row<P>(slot, i)), P::score_token(lane, product, i));
     }
-    for (int i = 0; i < 2 * P::query_words; ++i) query.emplace_back(P::query_at(lane, i).token, P::query_at(lane, i).element);
+    for (int slot = 0; slot < P::row_slots; ++slot)
+      for (int i = 0; i < 2 * P::query_words; ++i)
+        query.emplace_back(slot * (P::rows / P::row_slots) + P::query_at(lane, i).token, P::query_at(lane, i).element);
     for (int i = 0; i < 2 * P::value_words; ++i) values.emplace_back(P::value_at(lane, i).token, P::value_at(lane, i).element);
     for (int slot = 0; slot < P::row_slots; ++slot)
       for (int i = 0; i < 4; ++i) output.emplace_back(P::output_row(lane, slot, i), P::output_element(lane, i));
@@ -188,9 +200,8 @@ TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has o
   CHECK(cover_once(output, P::rows, P::dim_step));
 }
 
-TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece", "[products]", Machines) {
+TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece", "[products]", Passes) {
   using P = ProductsOf<TestType>;
-  static_assert(P::key_run == 2 * P::key_words, "a lane's keys of a product are loaded from one address");
   const auto next_element = [](auto first, auto second) {
     return first.token == second.token && first.element + 1 == second.element;
   };
@@ -207,8 +218,11 @@ TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece
         else
           broken += !next_element(P::key_at(lane, product, i - 1), at);
         // Products are at one distance from each other, within a block whatever its size.
-        broken += at.token != first.token + product * P::product_tokens || at.element != first.element;
-        broken += at.token / 16 != first.token / 16;
+        if constexpr (P::score_products > 1) {
+          static_assert(P::key_run == 2 * P::key_words, "a lane's keys of a product are loaded from one address");
+          broken += at.token != first.token + product * P::product_tokens;
+        }
+        broken += at.element != first.element || at.token / 16 != first.token / 16;
       }
     for (int i = 0; i < 2 * P::query_words; ++i) {
       if (i % P::query_run == 0)
@@ -235,20 +249,40 @@ TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece
   CHECK(misaligned == 0);
 }
 
-TEMPLATE_LIST_TEST_CASE("the lanes of a row are found by their bits", "[products]", Machines) {
+TEST_CASE("keys come as matrices whose rows lie in different banks", "[products]") {
+  using P = ProductsOf<Pass<HostMachine<32>, 8>>;
+  int wrong = 0;
+  for (int lane = 0; lane < P::width; ++lane)
+    for (int i = 0; i < 2 * P::key_words; ++i) {
+      const auto row = P::key_matrix_row(8 * (i / 2) + lane / 4), at = P::key_at(lane, 0, i);
+      wrong += at.token != row.token || at.element != row.element + 2 * (lane % 4) + i % 2;
+    }
+  CHECK(wrong == 0);
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    std::set<int> banks;  // groups of 16 bytes, eight of them, from a token to the next one
+    for (int row = 0; row < 8; ++row) banks.insert(P::key_matrix_row(8 * matrix + row).token % 8);
+    CHECK(banks.size() == 8);
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("the lanes of a row are found by their bits", "[products]", Passes) {
   using P = ProductsOf<TestType>;
-  for (int slot = 0; slot < P::row_slots; ++slot)
+  for (int row = 0; row < P::row_slots * P::slot_rows; ++row)
     for (int lane = 0; lane < P::width; ++lane) {
       std::set<int> by_row, by_bits;
       for (int other = 0; other < P::width; ++other)
-        if (P::score_row(other, slot) == P::score_row(lane, slot)) by_row.insert(other);
-      for (int bits = 0; bits < 4; ++bits)
-        by_bits.insert(lane ^ (bits & 1 ? P::token_lane_bit(0) : 0) ^ (bits & 2 ? P::token_lane_bit(1) : 0));
+        if (P::score_row(other, row) == P::score_row(lane, row)) by_row.insert(other);
+      for (int bits = 0; bits < 1 << P::token_lane_bits; ++bits) {
+        int other = lane;
+        for (int i = 0; i < P::token_lane_bits; ++i) other ^= bits >> i & 1 ? P::token_lane_bit(i) : 0;
+        by_bits.insert(other);
+      }
       CHECK(by_row == by_bits);
-      CHECK(P::score_row(P::score_lane_of(P::score_row(lane, slot)), slot) == P::score_row(lane, slot));
-      if (P::output_in_score_lane)
-        for (int i = 0; i < 4; ++i) CHECK(P::output_row(lane, slot, i) == P::score_row(lane, slot));
+      CHECK(P::score_row(P::score_lane_of(P::score_row(lane, row)), row) == P::score_row(lane, row));
     }
+  for (int slot = 0; slot < P::row_slots; ++slot)
+    for (int lane = 0; lane < P::width; ++lane)
+      for (int i = 0; i < 4; ++i) CHECK(P::output_row(lane, slot, i) == P::score_row(lane, lane_row<P>(slot, i)));
 }
 
 namespace {
@@ -277,33 +311,34 @@ void fill(HostLane<Words<N>, Width>& operand, Value&& value) {
                                                                                     << 16;
 }
 
-/// Scores = Q K^T over two steps of head elements, then output = scores V, as a decode tile does without the softmax between:
-/// the packed scores of a row slot are the output product's operand as they are.
-template <class M, DType Type>
+/// Scores = Q K^T over two steps of head elements, then output = scores V, as a decode tile does without the softmax between.
+template <class Of, DType Type>
 void check_products() {
-  using P = typename M::template Products<Type>;
-  constexpr int steps = 2, slot_scores = scores_a_slot<P>;
+  using M = typename Of::Machine;
+  using P = typename Of::template Products<Type>;
+  constexpr int steps = 2, rows_a_slot = P::rows / P::row_slots;
   std::mt19937 random(3);
   const Matrix query = random_matrix(P::rows, steps * P::element_step, 1, random);
   const Matrix keys = random_matrix(P::tile_tokens, steps * P::element_step, 1, random);
   const Matrix values = random_matrix(P::tile_tokens, P::dim_step, 99, random);
 
-  typename M::template Lane<typename M::Floats4> scores[P::score_products] = {}, output[P::row_slots] = {};
-  for (int step = 0; step < steps; ++step) {
-    HostLane<Words<P::query_words>, M::width> rows;
-    fill<Type>(rows, [&](int lane, int i) {
-      const auto at = P::query_at(lane, i);
-      return query.at(at.token, step * P::element_step + at.element);
-    });
+  typename M::template Lane<typename M::Floats4> scores[P::row_slots][P::score_products] = {}, output[P::row_slots] = {};
+  for (int step = 0; step < steps; ++step)
     for (int product = 0; product < P::score_products; ++product) {
-      HostLane<Words<P::key_words>, M::width> operand;
-      fill<Type>(operand, [&](int lane, int i) {
+      HostLane<Words<P::key_words>, M::width> key_operand;
+      fill<Type>(key_operand, [&](int lane, int i) {
         const auto at = P::key_at(lane, product, i);
         return keys.at(at.token, step * P::element_step + at.element);
       });
-      P::scores(scores[product], operand, rows);
+      for (int slot = 0; slot < P::row_slots; ++slot) {
+        HostLane<Words<P::query_words>, M::width> rows;
+        fill<Type>(rows, [&](int lane, int i) {
+          const auto at = P::query_at(lane, i);
+          return query.at(slot * rows_a_slot + at.token, step * P::element_step + at.element);
+        });
+        P::scores(scores[slot][product], key_operand, rows);
+      }
     }
-  }
 
   Matrix expected_scores{P::rows, P::tile_tokens};
   for (int row = 0; row < P::rows; ++row)
@@ -311,11 +346,12 @@ void check_products() {
       for (int e = 0; e < steps * P::element_step; ++e) expected_scores.at(row, token) += query.at(row, e) * keys.at(token, e);
   int wrong_scores = 0;
   for (int lane = 0; lane < M::width; ++lane)
-    for (int product = 0; product < P::score_products; ++product)
-      for (int i = 0; i < 4; ++i) {
-        const int row = P::score_row(lane, i / slot_scores), token = P::score_token(lane, product, i % slot_scores);
-        wrong_scores += scores[product][lane][i] != float(expected_scores.at(row, token));
-      }
+    for (int slot = 0; slot < P::row_slots; ++slot)
+      for (int product = 0; product < P::score_products; ++product)
+        for (int i = 0; i < 4; ++i) {
+          const int row = P::score_row(lane, lane_row<P>(slot, i)), token = P::score_token(lane, product, i);
+          wrong_scores += scores[slot][product][lane][i] != float(expected_scores.at(row, token));
+        }
   CHECK(wrong_scores == 0);
 
   HostLane<Words<P::value_words>, M::width> value_operand;
@@ -323,14 +359,16 @@ void check_products() {
     const auto at = P::value_at(lane, i);
     return values.at(at.token, at.element);
   });
+  hpa::arch::HostWorkgroup workgroup(1, 0);
+  const typename M::Wave wave(workgroup, 0);
   for (int slot = 0; slot < P::row_slots; ++slot) {
     HostLane<Words<P::prob_words>, M::width> packed;
     for (int lane = 0; lane < M::width; ++lane)
       for (int word = 0; word < P::prob_words; ++word) {
-        const auto& product = scores[2 * word / slot_scores][lane];
-        const int i = slot * slot_scores + 2 * word % slot_scores;
-        packed[lane].word[word] = M::template pack<Type>(product[i], product[i + 1]);
+        const auto& product = scores[slot][word / 2][lane];
+        packed[lane].word[word] = M::template pack<Type>(product[2 * word % 4], product[2 * word % 4 + 1]);
       }
+    P::to_operand(wave, packed);
     P::output(output[slot], value_operand, packed);
   }
   int wrong_output = 0;
@@ -347,7 +385,7 @@ void check_products() {
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("the two products are matrix products, exactly", "[products]", Machines) {
+TEMPLATE_LIST_TEST_CASE("the two products are matrix products, exactly", "[products]", Passes) {
   check_products<TestType, DType::f16>();
   check_products<TestType, DType::bf16>();
 }

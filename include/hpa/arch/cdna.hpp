@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "hpa/arch/cdna_scan.hpp"
+#include "hpa/arch/device_lane.hpp"
 #include "hpa/arch/products.hpp"
 #include "hpa/types.hpp"
 
@@ -16,14 +17,6 @@
 #endif
 
 namespace hpa::arch {
-
-/// One T a lane: on the device, the lane's own.
-template <class T>
-struct DeviceLane {
-  T value;
-  HPA_DEVICE T& operator[](int) { return value; }
-  HPA_DEVICE const T& operator[](int) const { return value; }
-};
 
 struct CdnaFloats4 {
   float value[4];
@@ -113,7 +106,9 @@ struct Cdna {
   template <class T>
   using Lane = DeviceLane<T>;
   using Floats4 = CdnaFloats4;
-  template <DType Type>
+  static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
+  static constexpr bool copies_to_lds = false;
+  template <DType Type, int>
   using Products = CdnaProducts<Mfma<Type>>;
   template <class T, int Threads>
   using BlockScan = CdnaBlockScan<T, Threads>;
@@ -192,6 +187,10 @@ struct Cdna {
     HPA_DEVICE void barrier() const { __syncthreads(); }
     /// Instructions stay on their side of it: loads are asked for where the source asks for them.
     HPA_DEVICE void keep_order() const { __builtin_amdgcn_sched_barrier(0); }
+
+    // launches do not overlap
+    HPA_DEVICE void await_previous_launch() const {}
+    HPA_DEVICE void allow_next_launch() const {}
 
    private:
     std::byte* lds_;

@@ -14,95 +14,13 @@
 #include <thread>
 #include <vector>
 
+#include "hpa/arch/emulated_products.hpp"
+#include "hpa/arch/host_copies.hpp"
 #include "hpa/arch/products.hpp"
 #include "hpa/status.hpp"
 #include "hpa/types.hpp"
 
 namespace hpa::arch {
-
-/// One T a lane.
-template <class T, int Width>
-struct HostLane {
-  T value[Width];
-  T& operator[](int lane) { return value[lane]; }
-  const T& operator[](int lane) const { return value[lane]; }
-};
-
-struct HostFloats4 {
-  float value[4];
-  float& operator[](int i) { return value[i]; }
-  const float& operator[](int i) const { return value[i]; }
-  static HostFloats4 zero() { return {{0.f, 0.f, 0.f, 0.f}}; }
-  HostFloats4 operator*(float by) const { return {value[0] * by, value[1] * by, value[2] * by, value[3] * by}; }
-  HostFloats4 operator+(const HostFloats4& o) const {
-    return {value[0] + o[0], value[1] + o[1], value[2] + o[2], value[3] + o[3]};
-  }
-};
-
-/// A matrix instruction on whole waves, operands placed as `Map` says; sums in fp32, k ascending.
-template <class Map, DType Type>
-struct Emulated {
-  template <int N>
-  using Operand = HostLane<Words<N>, Map::width>;
-  using Result = HostLane<HostFloats4, Map::width>;
-
-  static float decode(const std::uint32_t* words, int i) {
-    const std::uint32_t code = words[i / 2] >> (16 * (i % 2)) & 0xffffu;
-    if constexpr (Type == DType::bf16) return float_of(code << 16);
-    const std::uint32_t magnitude = (code & 0x7fffu) << 13, negative = (code & 0x8000u) << 16;
-    const float scaled = float_of(magnitude) * 0x1p112f;  // exact: rebasing the exponent, subnormals included
-    const std::uint32_t bits = (code & 0x7c00u) == 0x7c00u ? magnitude | 0x7f800000u : bits_of(scaled);
-    return float_of(negative | bits);
-  }
-
-  /// `first_a`, `first_b`: the word of the operand where the instruction's registers start.
-  template <int AN, int BN>
-  static void issue(Result& d, const Operand<AN>& a, int first_a, const Operand<BN>& b, int first_b) {
-    float am[Map::m][Map::k], bm[Map::k][Map::n], dm[Map::m][Map::n];
-    for (int lane = 0; lane < Map::width; ++lane) {
-      for (int i = 0; i < 2 * Map::a_words; ++i) {
-        const Coord at = Map::a_coord(lane, i);
-        am[at.row][at.col] = decode(a[lane].word + first_a, i);
-      }
-      for (int i = 0; i < 2 * Map::b_words; ++i) {
-        const Coord at = Map::b_coord(lane, i);
-        bm[at.row][at.col] = decode(b[lane].word + first_b, i);
-      }
-      for (int i = 0; i < 4; ++i) dm[Map::d_coord(lane, i).row][Map::d_coord(lane, i).col] = d[lane][i];
-    }
-    for (int row = 0; row < Map::m; ++row)
-      for (int k = 0; k < Map::k; ++k)
-        for (int col = 0; col < Map::n; ++col) dm[row][col] += am[row][k] * bm[k][col];
-    for (int lane = 0; lane < Map::width; ++lane)
-      for (int i = 0; i < 4; ++i) d[lane][i] = dm[Map::d_coord(lane, i).row][Map::d_coord(lane, i).col];
-  }
-};
-
-/// CDNA's instruction, two at a time on 16-byte operands.
-template <DType Type>
-struct EmulatedMfma : Emulated<Mfma16x16x16, Type> {
-  using Base = Emulated<Mfma16x16x16, Type>;
-  static void fma2(typename Base::Result& d, const typename Base::template Operand<4>& a,
-                   const typename Base::template Operand<4>& b) {
-    Base::issue(d, a, 0, b, 0);
-    Base::issue(d, a, 2, b, 2);
-  }
-};
-
-/// NVIDIA's instruction; A comes as row r's two words, then row r + 8's, and the registers alternate between the rows.
-template <DType Type>
-struct EmulatedMma : Emulated<MmaM16N8K16, Type> {
-  using Base = Emulated<MmaM16N8K16, Type>;
-  static void fma(typename Base::Result& d, const typename Base::template Operand<4>& a,
-                  const typename Base::template Operand<2>& b) {
-    typename Base::template Operand<4> registers;
-    for (int lane = 0; lane < 32; ++lane) {
-      const std::uint32_t* w = a[lane].word;
-      registers[lane] = {{w[0], w[2], w[1], w[3]}};
-    }
-    Base::issue(d, registers, 0, b, 0);
-  }
-};
 
 /// What the waves of one workgroup share.
 class HostWorkgroup {
@@ -139,14 +57,19 @@ template <int Width>
 struct HostMachine {
   static_assert(Width == 64 || Width == 32, "wave widths are 64 (CDNA) and 32 (NVIDIA)");
   static constexpr int width = Width;
-  static constexpr int decode_waves = 4, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
+  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
   static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
+  static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
+  static constexpr bool copies_to_lds = Width == 32;
+  static constexpr int ring_bytes = 16384;  // a wave keeps in flight
 
   template <class T>
   using Lane = HostLane<T, Width>;
   using Floats4 = HostFloats4;
-  template <DType Type>
-  using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Type>>, WarpProducts<EmulatedMma<Type>>>;
+  template <DType Type, int Rows>
+  using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Type>>, WarpProducts<EmulatedMma<Type>, Rows>>;
+  template <int Stages, class... Strips>
+  using Copies = HostCopies<Stages, Strips...>;
 
   template <class T, int Threads>
   using BlockScan = NoBlockScan;
@@ -192,6 +115,11 @@ struct HostMachine {
       for (int lane = 0; lane < Width; ++lane) result[lane] = value[source(lane)];
       return result;
     }
+    /// The value of one lane, the same one for all.
+    template <class T>
+    T broadcast(const Lane<T>& value, int lane) const {
+      return value[lane];
+    }
 
     // memory, LDS, barrier
     template <class T>
@@ -215,8 +143,32 @@ struct HostMachine {
       }
     }
     std::byte* lds() const { return workgroup_.lds(); }
+    /// Four 8x8 matrices of 16-bit elements from LDS; lane l gives the address of row l % 8 of matrix l / 8. Width 32.
+    template <class Address>
+    Lane<Words<4>> load_matrices(Address&& address) const {
+      Lane<Words<4>> result;
+      for (int lane = 0; lane < Width; ++lane)
+        for (int matrix = 0; matrix < 4; ++matrix)
+          result[lane].word[matrix] = load<std::uint32_t>(address(8 * matrix + lane / 4) + 4 * (lane % 4));
+      return result;
+    }
+    /// Each word of the operand is a lane's part of an 8x8 matrix of 16-bit elements, row lane / 4; transposed. Width 32.
+    template <int N>
+    Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
+      Lane<Words<N>> result;
+      const auto element = [&](int word, int row, int col) { return in[4 * row + col / 2].word[word] >> (16 * (col % 2)) & 0xffffu; };
+      for (int lane = 0; lane < Width; ++lane)
+        for (int word = 0; word < N; ++word)
+          result[lane].word[word] =
+              element(word, 2 * (lane % 4), lane / 4) | element(word, 2 * (lane % 4) + 1, lane / 4) << 16;
+      return result;
+    }
     void barrier() const { workgroup_.barrier(); }
     void keep_order() const {}
+
+    // launches do not overlap
+    void await_previous_launch() const {}
+    void allow_next_launch() const {}
 
    private:
     HostWorkgroup& workgroup_;

@@ -3,12 +3,15 @@
 
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 
 #include "hpa/arch/arch.hpp"
 #include "hpa/status.hpp"
 
 #if defined(HPA_PLATFORM_HIP)
 #include "hpa/arch/cdna.hpp"
+#elif defined(HPA_PLATFORM_CUDA)
+#include "hpa/arch/nvidia.hpp"
 #else
 #include "hpa/arch/host.hpp"
 #endif
@@ -81,6 +84,88 @@ inline Verdict query_device(int ordinal, Device* device) {
 }
 
 inline Verdict current_ordinal(int* ordinal) { return verdict_of(hipGetDevice(ordinal)); }
+
+#elif defined(HPA_PLATFORM_CUDA)
+
+using DefaultMachine = Nvidia;
+
+inline Verdict verdict_of(cudaError_t error) {
+  return error == cudaSuccess ? Verdict{} : Verdict{Status::device_error, "stream", cudaGetErrorString(error)};
+}
+
+inline Verdict current_ordinal(int* ordinal) { return verdict_of(cudaGetDevice(ordinal)); }
+
+/// Workgroups of a kernel that one multiprocessor is to hold: as many as make Machine::resident_waves.
+template <class Kernel>
+constexpr int resident_workgroups() {
+  return Kernel::waves < Kernel::Machine::resident_waves ? Kernel::Machine::resident_waves / Kernel::waves : 1;
+}
+
+template <class Kernel>
+__global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, resident_workgroups<Kernel>()) void entry(
+    const __grid_constant__ typename Kernel::Params params) {
+  extern __shared__ uint4 lds[];
+  typename Kernel::Machine::Wave wave(reinterpret_cast<std::byte*>(lds));
+  Kernel::run(wave, params);
+}
+
+/// Whether a kernel is written to start while the kernel before it in the stream still runs: it then waits by itself.
+template <class Kernel, class = void>
+inline constexpr bool starts_early = false;
+template <class Kernel>
+inline constexpr bool starts_early<Kernel, std::enable_if_t<Kernel::starts_early>> = true;
+
+/// Once a kernel and device: more than 48 KiB of LDS must be asked for. `early`: the device can start kernels early.
+template <class Kernel>
+Verdict prepare(bool* early) {
+  constexpr int remembered = 64;
+  static std::atomic<std::uint8_t> prepared[remembered];  // 0, or 1 + early
+  int ordinal = 0, major = 0;
+  if (Verdict v = current_ordinal(&ordinal); !v) return v;
+  const std::uint8_t known = ordinal < remembered ? prepared[ordinal].load(std::memory_order_relaxed) : 0;
+  if (known != 0) return *early = known == 2, Verdict{};
+  if (Verdict v = verdict_of(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal)); !v) return v;
+  if (Kernel::lds_bytes > 48 * 1024)
+    if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::lds_bytes)); !v)
+      return v;
+  // The same division of L1 and LDS for every kernel: a multiprocessor must be empty to change it.
+  if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared)); !v)
+    return v;
+  *early = major >= 9;
+  if (ordinal < remembered) prepared[ordinal].store(std::uint8_t(*early ? 2 : 1), std::memory_order_relaxed);
+  return {};
+}
+
+template <class Kernel>
+Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
+  static_cast<void>(cudaGetLastError());  // an error of somebody else's must not be reported as ours
+  bool early = false;
+  if (Verdict v = prepare<Kernel>(&early); !v) return v;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z));
+  config.blockDim = dim3(Kernel::waves * Kernel::Machine::width);
+  config.dynamicSmemBytes = Kernel::lds_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = early && starts_early<Kernel> ? 1 : 0;
+  return verdict_of(cudaLaunchKernelEx(&config, entry<Kernel>, params));
+}
+
+inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream stream) {
+  if (Verdict v = verdict_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream)); !v) return v;
+  return verdict_of(cudaStreamSynchronize(stream));
+}
+
+inline Verdict query_device(int ordinal, Device* device) {
+  int major = 0;
+  if (Verdict v = verdict_of(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal)); !v) return v;
+  if (major < 8) return {Status::unsupported, "device", "the library needs compute capability 8.0 or above"};
+  device->arch = major < 9 ? Arch::sm80 : Arch::sm90;
+  return verdict_of(cudaDeviceGetAttribute(&device->compute_units, cudaDevAttrMultiProcessorCount, ordinal));
+}
 
 #else
 

@@ -69,7 +69,8 @@ template <class Instruction>
 struct CdnaProducts {
   static constexpr int width = 64;
   static constexpr int rows = 16;          // query rows of a tile
-  static constexpr int row_slots = 1;      // rows that a lane holds scores of
+  static constexpr int row_slots = 1;      // sets of output products, one for each so many rows
+  static constexpr int slot_rows = 1;      // rows of a slot that a lane holds: float i of a product belongs to row i % slot_rows
   static constexpr int tile_tokens = 32;   // tokens of a tile
   static constexpr int score_products = 2; // products that cover a tile's tokens
   static constexpr int product_tokens = 4; // from a lane's token in one product to its token in the next
@@ -79,7 +80,6 @@ struct CdnaProducts {
   static constexpr int query_words = 4, query_run = 8;
   static constexpr int value_words = 4, value_run = 8;  // tokens of one head element next to each other
   static constexpr int prob_words = 4, output_run = 4;
-  static constexpr bool output_in_score_lane = true;    // a lane's output rows are its score rows
 
   static HPA_HOST_DEVICE constexpr Place key_at(int lane, int product, int i) {
     return {8 * (lane % 16 / 4) + 4 * product + lane % 4, 8 * (lane / 16) + i};
@@ -91,8 +91,13 @@ struct CdnaProducts {
   static HPA_HOST_DEVICE constexpr int output_row(int lane, int, int) { return lane % 16; }
   static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return 4 * (lane / 16) + i; }
   /// The lanes that hold scores of one row differ in these bits.
+  static constexpr int token_lane_bits = 2;
   static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return i == 0 ? 16 : 32; }
   static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return row; }
+
+  /// From packed scores to the output product's operand: here they are the same.
+  template <class Wave, class Packed>
+  static HPA_DEVICE void to_operand(const Wave&, Packed&) {}
 
   template <class D, class A, class B>
   static HPA_DEVICE void scores(D& scores, const A& keys, const B& query) {
@@ -104,48 +109,67 @@ struct CdnaProducts {
   }
 };
 
-/// S = Q K^T and O^T = V^T P^T by m16n8k16 products. Lane = (r = lane / 4, c = lane % 4).
+/// S^T = K Q^T and O^T = V^T P^T by m16n8k16 products, eight query rows a slot. Lane = (r = lane / 4, c = lane % 4).
 ///
-///   query    A: rows r and r + 8, elements 4 c .. 4 c + 4 of a step of 16
-///   keys     B: token 4 (r / 2) + 2 product + r % 2, elements 4 c .. 4 c + 4
-///   scores   D: rows r (slot 0) and r + 8 (slot 1), tokens 4 c + 2 product .. + 2
+///   keys     A: tokens token_of(r, 0) and token_of(r, 1), elements 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a step of 16
+///   query    B: row r of the slot, the same elements
+///   scores   D: the same tokens, rows 2 c and 2 c + 1 of the slot
 ///   values   A: elements r and r + 8 of 16, tokens 4 c .. 4 c + 4
-///   output   D: elements r and r + 8, rows 2 c and 2 c + 1 of the slot's eight
-template <class Instruction>
+///   output   D: elements r and r + 8, rows 2 c and 2 c + 1 of the slot
+///
+/// So numbered, the eight keys of a matrix lie in eight different bank groups of LDS, a lane's values are 8 bytes of a row, and a
+/// lane's output rows are its score rows. Packed scores become the output product's operand by a transpose of 8x8 matrices.
+template <class Instruction, int Rows>
 struct WarpProducts {
+  static_assert(Rows == 8 || Rows == 16);
   static constexpr int width = 32;
-  static constexpr int rows = 16;
-  static constexpr int row_slots = 2;
+  static constexpr int rows = Rows;
+  static constexpr int rows_a_slot = 8;
+  static constexpr int row_slots = Rows / rows_a_slot;
+  static constexpr int slot_rows = 2;
   static constexpr int tile_tokens = 16;
-  static constexpr int score_products = 2;
-  static constexpr int product_tokens = 2;
+  static constexpr int score_products = 1;
   static constexpr int element_step = 16;
   static constexpr int dim_step = 16;
-  static constexpr int key_words = 2, key_run = 4;
-  static constexpr int query_words = 4, query_run = 4;
+  static constexpr int key_words = 4, key_run = 2;
+  static constexpr int query_words = 2, query_run = 2;  // of a slot
   static constexpr int value_words = 4, value_run = 4;
   static constexpr int prob_words = 2, output_run = 1;
-  static constexpr bool output_in_score_lane = false;
 
-  static HPA_HOST_DEVICE constexpr Place key_at(int lane, int product, int i) {
-    return {4 * (lane / 8) + 2 * product + lane / 4 % 2, 4 * (lane % 4) + i};
+  static HPA_HOST_DEVICE constexpr int token_of(int row, int half) { return 4 * (row / 2) + 2 * (half ^ row / 4) + row % 2; }
+  static HPA_HOST_DEVICE constexpr Place key_at(int lane, int, int i) {
+    return {token_of(lane / 4, i / 2 % 2), 2 * (lane % 4) + i % 2 + 8 * (i / 4)};
   }
-  static HPA_HOST_DEVICE constexpr Place query_at(int lane, int i) { return {lane / 4 + 8 * (i / 4), 4 * (lane % 4) + i % 4}; }
-  static HPA_HOST_DEVICE constexpr int score_row(int lane, int slot) { return lane / 4 + 8 * slot; }
-  static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 4 * (lane % 4) + (2 * product + i); }
+  /// The 16 bytes whose address the lane gives when the operand's four 8x8 matrices are loaded from LDS.
+  static HPA_HOST_DEVICE constexpr Place key_matrix_row(int lane) { return {token_of(lane % 8, lane / 8 % 2), 8 * (lane / 16)}; }
+  /// Of slot 0; the other slots' rows come after.
+  static HPA_HOST_DEVICE constexpr Place query_at(int lane, int i) { return {lane / 4, 2 * (lane % 4) + i % 2 + 8 * (i / 2)}; }
+  static HPA_HOST_DEVICE constexpr int score_row(int lane, int row) { return 8 * (row / 2) + 2 * (lane % 4) + row % 2; }
+  static HPA_HOST_DEVICE constexpr int score_token(int lane, int, int i) { return token_of(lane / 4, i / 2); }
   static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {4 * (lane % 4) + i % 4, lane / 4 + 8 * (i / 4)}; }
   static HPA_HOST_DEVICE constexpr int output_row(int lane, int slot, int i) { return 8 * slot + 2 * (lane % 4) + i % 2; }
   static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return lane / 4 + 8 * (i / 2); }
-  static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return i == 0 ? 1 : 2; }
-  static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return 4 * (row % 8); }
+  static constexpr int token_lane_bits = 3;
+  static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return 4 << i; }
+  static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return row % 8 / 2; }
+
+  /// From packed scores to the output product's operand. In the upper lanes of four the other half has the earlier tokens.
+  template <class Wave, class Packed>
+  static HPA_DEVICE void to_operand(const Wave& wave, Packed& packed) {
+    const Packed in = wave.transpose_matrices(packed);
+    wave.each([&](int lane) {
+      const bool swapped = lane % 4 >= 2;
+      packed[lane] = {{swapped ? in[lane].word[1] : in[lane].word[0], swapped ? in[lane].word[0] : in[lane].word[1]}};
+    });
+  }
 
   template <class D, class A, class B>
   static HPA_DEVICE void scores(D& scores, const A& keys, const B& query) {
-    Instruction::fma(scores, query, keys);
+    Instruction::fma(scores, keys, query);
   }
   template <class D, class A, class B>
   static HPA_DEVICE void output(D& output, const A& values, const B& probabilities) {
-    Instruction::fma(output, values, probabilities);
+    Instruction::fma_rows(output, values, probabilities);
   }
 };
 

@@ -18,7 +18,17 @@ struct Config {
   static constexpr DType out = Query;
   static constexpr int partition_tokens = PartitionTokens;
   static constexpr bool alibi = Alibi;
+  static constexpr int tile_rows = 16;  // query rows that one pass over the cache serves
   static_assert(PartitionTokens >= 0 && PartitionTokens % BlockSize == 0, "a partition is a whole number of blocks");
 };
 
+namespace kernel {
+
+/// The same with 8 rows a pass: half of the registers where a machine's products have rows to skip.
+template <class C>
+struct FewRows : C {
+  static constexpr int tile_rows = 8;
+};
+
+}  // namespace kernel
 }  // namespace hpa

@@ -18,30 +18,37 @@ struct ReduceKernel {
   using Params = ReduceParams;
   using Wave = typename M::Wave;
   using Floats4 = typename M::Floats4;
+  static constexpr bool starts_early = true;
   static constexpr int waves = M::reduce_waves;
   static constexpr int lds_bytes = 0;
   static constexpr int lanes_a_head = HeadSize / 4;
   static constexpr int heads_a_wave = M::width / lanes_a_head;
-  static constexpr int batch = 4;  // partials in flight at a time
+  static constexpr int batch = M::reduce_batch;  // partials in flight at a time
   static_assert(M::width % lanes_a_head == 0);
 
   /// Grid x and the waves of a workgroup cover split rows, grid y covers heads.
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    if (header.stamp != p.stamp) return;  // decode has reported it
-    for (std::int32_t i = wave.workgroup_x() * waves + wave.index(); i < header.num_split_rows; i += wave.workgroups_x() * waves) {
-      const SplitRow row = wave.uniform(p.split_rows + i);
+    std::int32_t i = wave.workgroup_x() * waves + wave.index();
+    const bool any = header.stamp == p.stamp && i < header.num_split_rows;  // if the stamp differs, decode has reported it
+    SplitRow row{};
+    if (any) row = wave.uniform(p.split_rows + i);
+    wave.allow_next_launch();
+    wave.await_previous_launch();
+    if (!any) return;
+    for (;; row = wave.uniform(p.split_rows + i)) {
       wave.each([&](int lane) {
         const std::int32_t head = wave.workgroup_y() * heads_a_wave + lane / lanes_a_head;
         if (head < p.result.num_heads) merge_row(p.result, row, head, 4 * (lane % lanes_a_head));
       });
+      if ((i += wave.workgroups_x() * waves) >= header.num_split_rows) return;
     }
   }
 
  private:
   static HPA_DEVICE void merge_row(const ResultView& result, const SplitRow& row, std::int32_t head, int element) {
     PartialState merged{-__FLT_MAX__, 0.f};
-    Floats4 sum{0.f, 0.f, 0.f, 0.f};
+    Floats4 sum = Floats4::zero();
     bool failed = false;
     for (std::int32_t first = 0; first < row.partitions; first += batch) {
       PartialState state[batch];

@@ -13,7 +13,7 @@ using arch::Words;
 /// The compile-time facts of a (machine, config) pair that the tile code shares.
 template <class M, class C>
 struct TileTraits {
-  using Products = typename M::template Products<C::query>;
+  using Products = typename M::template Products<C::query, C::tile_rows>;
   using Slab = VllmSlab<C::kv, C::block_size>;
   using Blocks = TileBlocks<Products::tile_tokens, C::block_size>;
   template <class T>
@@ -21,7 +21,6 @@ struct TileTraits {
   static constexpr int tokens = Products::tile_tokens;
   static constexpr int steps = C::head_size / Products::element_step;  // calls of scores() a product
   static constexpr int dims = C::head_size / Products::dim_step;       // calls of output() a tile
-  static constexpr int scores_a_slot = 4 / Products::row_slots;        // of the four floats of a score product
   static_assert(C::head_size % Products::element_step == 0 && C::head_size % Products::dim_step == 0);
 };
 

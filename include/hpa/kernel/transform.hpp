@@ -15,22 +15,24 @@ struct Visible {
   HPA_HOST_DEVICE bool has(int token) const { return token >= begin && token < end; }
 };
 
-/// The scores of one tile: [score product], four floats a lane: row slot by row slot, token by token.
+/// The scores of one tile: [row slot][score product], four floats a lane.
 template <class M, class C>
 struct Scores {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
-  typename Traits::template Lane<typename M::Floats4> product[Products::score_products];
+  static constexpr int products = Products::row_slots * Products::score_products;
+  static constexpr int lane_rows = Products::row_slots * Products::slot_rows;  // rows that a lane holds scores of
+  typename Traits::template Lane<typename M::Floats4> product[products];
 
-  /// Calls f(score, slot, token) for every score of a lane; slot is the lane's row slot, token is counted from the tile's first.
+  /// Calls f(score, row, token) for every score of a lane; row is one of the lane's, token is counted from the tile's first.
   template <class F>
   HPA_DEVICE void each_score(int lane, F&& f) {
     HPA_UNROLL
-    for (int p = 0; p < Products::score_products; ++p) {
+    for (int p = 0; p < products; ++p) {
       HPA_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int slot = i / Traits::scores_a_slot;
-        f(product[p][lane][i], slot, Products::score_token(lane, p, i % Traits::scores_a_slot));
+        const int row = p / Products::score_products * Products::slot_rows + i % Products::slot_rows;
+        f(product[p][lane][i], row, Products::score_token(lane, p % Products::score_products, i));
       }
     }
   }
@@ -38,20 +40,20 @@ struct Scores {
   HPA_DEVICE void scale(const typename M::Wave& wave, float factor) {
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int p = 0; p < Products::score_products; ++p) product[p][lane] = product[p][lane] * factor;
+      for (int p = 0; p < products; ++p) product[p][lane] = product[p][lane] * factor;
     });
   }
 
   /// score += slope of the row * (key position - query position). The slopes are read again for every tile: registers are dear.
   HPA_DEVICE void add_alibi(const typename M::Wave& wave, const float* slopes, int first_key_minus_query) {
     wave.each_afresh([&](int lane) {
-      float slope[Products::row_slots];
+      float slope[lane_rows];
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) slope[slot] = slopes[Products::score_row(lane, slot)];
+      for (int row = 0; row < lane_rows; ++row) slope[row] = slopes[Products::score_row(lane, row)];
       const int first = Products::score_token(lane, 0, 0);
       const float distance = float(first_key_minus_query + first);
-      each_score(lane, [&](auto& score, int slot, int token) {
-        score = score + slope[slot] * (distance + float(token - first));
+      each_score(lane, [&](auto& score, int row, int token) {
+        score = score + slope[row] * (distance + float(token - first));
       });
     });
   }

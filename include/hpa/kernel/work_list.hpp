@@ -19,6 +19,7 @@ struct PartitionRule {
   int whole_row_tokens = 4096;
   int long_partition = 2048;
   int min_partition = 128;
+  int min_saving = 0;      // a cut that takes fewer tokens off a workgroup is not made
   static constexpr int max_long_partitions = 64;  // of a row in a batch that fills the chip: longer rows get longer partitions
 
   HPA_HOST_DEVICE constexpr bool rows_fill_the_chip() const { return rows >= compute_units; }
@@ -29,7 +30,8 @@ struct PartitionRule {
       if (seq_len <= whole_row_tokens) return whole_row_tokens;
       return power_of_two_from(long_partition, ceil_div(seq_len, max_long_partitions));
     }
-    return power_of_two_from(min_partition, ceil_div(seq_len * rows, compute_units));
+    const std::int64_t cut = power_of_two_from(min_partition, fair_share(seq_len));
+    return seq_len - cut < min_saving && cut < seq_len ? seq_len : cut;
   }
 
   HPA_HOST_DEVICE constexpr std::int64_t partitions(std::int64_t seq_len) const {
@@ -39,6 +41,7 @@ struct PartitionRule {
   /// At least partitions(seq_len) for every seq_len up to `max_seq_len`; sizes the workspace.
   constexpr std::int64_t max_partitions(std::int64_t max_seq_len) const {
     if (fixed > 0) return ceil_div(max_seq_len, fixed);
+    if (!rows_fill_the_chip() && max_seq_len - fair_share(max_seq_len) < min_saving) return 1;
     if (!rows_fill_the_chip()) return min(ceil_div(compute_units, rows), ceil_div(max_seq_len, min_partition));
     if (max_seq_len <= whole_row_tokens) return 1;
     return min(max_long_partitions, ceil_div(max_seq_len, long_partition));
@@ -50,6 +53,8 @@ struct PartitionRule {
   }
 
  private:
+  /// Tokens of every workgroup if all rows were as long. seq_len less this never falls as seq_len grows.
+  HPA_HOST_DEVICE constexpr std::int64_t fair_share(std::int64_t seq_len) const { return ceil_div(seq_len * rows, compute_units); }
   static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
   static HPA_HOST_DEVICE constexpr std::int64_t power_of_two_from(std::int64_t start, std::int64_t at_least) {
     while (start < at_least) start *= 2;

@@ -1,0 +1,190 @@
+// A workload in device memory: as many sets of buffers as keep every cache cold, and what the library is asked to do with them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gpu.hpp"
+#include "hpa/hpa.hpp"
+#include "kernels.hpp"
+#include "workloads.hpp"
+
+namespace bench {
+
+template <hpa::DType Type>
+class Problem {
+ public:
+  static constexpr int block_size = 16;
+  static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
+  static constexpr double rotated_bytes = 1.25 * (1 << 30);
+  using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<false>>;
+
+  explicit Problem(const Workload& of)
+      : workload(of),
+        shape(shape_of(of)),
+        table_width_((shape.max_seq_len + block_size - 1) / block_size),
+        blocks_(count_blocks(of)),
+        sets(std::clamp(int(std::ceil(rotated_bytes / kv_bytes())), 2, 640)),
+        keys_(sets * blocks_ * elements_a_block()),
+        values_(sets * blocks_ * elements_a_block()),
+        query_(sets * rows_size()),
+        out_(sets * rows_size()),
+        tables_(random_tables()),
+        read_order_(block_order()),
+        seq_lens_(of.seq_lens),
+        workspace_(workspace_bytes()) {
+    fill_random<Type><<<workgroups, threads, 0, stream>>>(keys_.data(), keys_.size(), 1, 2.f);
+    fill_random<Type><<<workgroups, threads, 0, stream>>>(values_.data(), values_.size(), 2, 2.f);
+    fill_random<Type><<<workgroups, threads, 0, stream>>>(query_.data(), query_.size(), 3, 2.f);
+    for (int set = 0; set < sets; ++set)
+      poison_tails<<<unsigned(num_seqs()), threads, 0, stream>>>(cache(set), keys_.data(), values_.data(), seq_lens_.data());
+    stream.synchronize();
+    workspace_.fill(0xff);
+  }
+
+  const Workload workload;
+  const hpa::DecodeShape shape;
+  GpuStream stream;
+
+  int num_seqs() const { return int(workload.seq_lens.size()); }
+  double kv_bytes() const { return 2.0 * 2.0 * double(blocks_) * double(elements_a_block()); }
+  std::size_t workspace_bytes() const {
+    hpa::Device device;
+    if (hpa::Verdict v = hpa::current_device(&device); !v) throw std::runtime_error(v.why);
+    return hpa::workspace_bytes(shape, device);
+  }
+
+  void plan() { expect(hpa::plan<Menu>(shape, args(0), workspace(), stream)); }
+  void decode(int set) { expect(hpa::decode<Menu>(shape, args(set), workspace(), stream)); }
+
+  /// ||out - reference|| / ||reference|| of the worst of the first and the last set; the plan must be there. Infinite when NaN.
+  double error() {
+    out_.fill(0xff);
+    double worst = 0;
+    for (const int set : {0, sets - 1}) {
+      decode(set);
+      worst = std::max(worst, error_of(set));
+    }
+    return worst;
+  }
+
+  /// The same for outputs that are there already.
+  double error_after_timing() { return std::max(error_of(0), error_of(sets - 1)); }
+
+  double decode_us(double estimate_us) {
+    return microseconds_a_call(stream, sets, estimate_us, [&](int set) { decode(set); });
+  }
+  double plan_us() {
+    return microseconds_a_call(stream, 1, 10, [&](int) { plan(); });
+  }
+  /// Time to read the set's blocks and nothing else: the best of some launches.
+  double floor_us(int compute_units) {
+    struct Launch {
+      int workgroups_a_unit, threads;
+    };
+    double best = std::numeric_limits<double>::infinity();
+    for (const Launch launch : {Launch{8, 256}, Launch{4, 512}, Launch{4, 256}, Launch{2, 256}, Launch{2, 512}, Launch{1, 256}})
+      best = std::min(best, microseconds_a_call(stream, sets, std::max(2.5, kv_bytes() / 4.5e6), [&](int set) {
+                        read_blocks<<<unsigned(compute_units * launch.workgroups_a_unit), unsigned(launch.threads), 0, stream>>>(
+                            reinterpret_cast<const uint4*>(keys_.data()), reinterpret_cast<const uint4*>(values_.data()),
+                            read_order_.data() + set * blocks_, long(blocks_), int(elements_a_block() / 8), sink_.data());
+                      }));
+    return best;
+  }
+
+ private:
+  static hpa::DecodeShape shape_of(const Workload& of) {
+    hpa::DecodeShape shape;
+    shape.query = shape.kv = shape.out = Type;
+    shape.head_size = of.head_size;
+    shape.num_heads = of.num_heads;
+    shape.num_kv_heads = of.num_kv_heads;
+    shape.max_seqs = int(of.seq_lens.size());
+    shape.max_seq_len = *std::max_element(of.seq_lens.begin(), of.seq_lens.end());
+    return shape;
+  }
+  static std::size_t count_blocks(const Workload& of) {
+    std::size_t blocks = 0;
+    for (const int length : of.seq_lens) blocks += std::size_t((length + block_size - 1) / block_size);
+    return blocks;
+  }
+  static void expect(const hpa::Verdict& verdict) {
+    if (!verdict) throw std::runtime_error(std::string(verdict.field) + ": " + verdict.why);
+  }
+
+  std::size_t elements_a_block() const { return std::size_t(shape.num_kv_heads) * shape.head_size * block_size; }
+  std::size_t rows_size() const { return workload.seq_lens.size() * shape.num_heads * shape.head_size; }
+
+  /// Physical blocks in random order, sequence by sequence; what a sequence does not need is an id that must not be read.
+  std::vector<std::int32_t> block_order() const {
+    std::vector<std::int32_t> order(sets * blocks_);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(5));
+    return order;
+  }
+  std::vector<std::int32_t> random_tables() const {
+    const std::vector<std::int32_t> order = block_order();
+    std::vector<std::int32_t> tables(sets * workload.seq_lens.size() * table_width_, -1);
+    std::size_t used = 0;
+    for (std::size_t row = 0; row < sets * workload.seq_lens.size(); ++row) {
+      const int blocks = (workload.seq_lens[row % workload.seq_lens.size()] + block_size - 1) / block_size;
+      for (int column = 0; column < blocks; ++column) tables[row * table_width_ + column] = order[used++];
+    }
+    return tables;
+  }
+
+  const std::int32_t* table(int set) const { return tables_.data() + std::size_t(set) * workload.seq_lens.size() * table_width_; }
+  Cache cache(int set) const {
+    return {keys_.data(), values_.data(), table(set), table_width_, block_size, shape.num_kv_heads, shape.head_size};
+  }
+  hpa::DecodeArgs args(int set) const {
+    hpa::DecodeArgs args;
+    args.query = query_.data() + set * rows_size();
+    args.key_cache = keys_.data();
+    args.value_cache = values_.data();
+    args.out = out_.data() + set * rows_size();
+    args.block_tables = table(set);
+    args.seq_lens = seq_lens_.data();
+    args.num_seqs = num_seqs();
+    args.block_table_width = table_width_;
+    return args;
+  }
+  hpa::Workspace workspace() const { return {workspace_.data(), workspace_.size()}; }
+
+  double error_of(int set) {
+    GpuArray<float> reference(rows_size());
+    const float scale = 1.f / std::sqrt(float(shape.head_size));
+    reference_attention<Type><<<dim3(unsigned(num_seqs()), unsigned(shape.num_heads)), reference_threads, 0, stream>>>(
+        cache(set), query_.data() + set * rows_size(), seq_lens_.data(), shape.num_heads, scale, reference.data());
+    stream.synchronize();
+    const std::vector<float> expected = reference.download(0, rows_size());
+    const std::vector<std::uint16_t> got = out_.download(set * rows_size(), rows_size());
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double delta = double(hpa::Format<Type>::decode(got[i])) - expected[i];
+      difference += delta * delta;
+      norm += double(expected[i]) * expected[i];
+    }
+    const double error = std::sqrt(difference / norm);
+    return error < std::numeric_limits<double>::infinity() ? error : std::numeric_limits<double>::infinity();
+  }
+
+  const int table_width_;
+  const std::size_t blocks_;  // of one set
+
+ public:
+  const int sets;
+
+ private:
+  GpuArray<std::uint16_t> keys_, values_, query_, out_;
+  GpuArray<std::int32_t> tables_, read_order_, seq_lens_;
+  GpuArray<std::byte> workspace_;
+  GpuArray<std::uint32_t> sink_{1};
+};
+
+}  // namespace bench

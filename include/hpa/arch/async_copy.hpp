@@ -1,0 +1,29 @@
+// Asynchronous copies from memory to LDS: what is copied. How is each machine's own: its Copies<Stages, Strips..> has
+//
+//   bookkeeping_bytes                       of LDS, a wave
+//   request<I>(wave, stage, to, from, lane) asks for strip I, which lies at lane's `from`; strips of a stage are asked for in order
+//   pass(stage)                             nothing left to ask for: keeps the order of stages
+//   wait(wave, stage)                       until the stage's strips have arrived for every lane of the wave
+//
+// One wave owns a Copies object. Stages are requested (or passed) and waited for in turn: 0, 1, .., Stages - 1, 0, .. The place of a
+// strip must have been used up by all lanes.
+#pragma once
+
+#include "hpa/arch/arch.hpp"
+
+namespace hpa::arch {
+
+/// Rows of bytes, `RowStride` apart in memory, that lie densely in LDS.
+template <int Rows, int RowBytes, int RowStride>
+struct Strip {
+  static_assert(RowBytes % 16 == 0 && RowStride >= RowBytes);
+  static constexpr int bytes = Rows * RowBytes;
+  static constexpr bool dense = RowBytes == RowStride;
+  static constexpr int pieces = bytes / 16, pieces_a_row = RowBytes / 16;
+  /// Where a piece of 16 bytes lies in memory.
+  static HPA_HOST_DEVICE constexpr int source_of(int piece) {
+    return piece / pieces_a_row * RowStride + piece % pieces_a_row * 16;
+  }
+};
+
+}  // namespace hpa::arch

@@ -1,0 +1,205 @@
+// NVIDIA: sm_80 and up. Warps of 32 lanes, mma.m16n8k16. Tiles come to shared memory by asynchronous copies: plain sm_80 ones, or
+// bulk copies on sm_90 where a tile is one piece of memory.
+#pragma once
+
+#include <type_traits>
+
+#include "hpa/arch/device_lane.hpp"
+#include "hpa/arch/nvidia_copies.hpp"
+#include "hpa/arch/products.hpp"
+#include "hpa/types.hpp"
+
+namespace hpa::arch {
+
+struct alignas(16) NvidiaFloats4 {
+  float value[4];
+  static HPA_DEVICE NvidiaFloats4 zero() { return {0.f, 0.f, 0.f, 0.f}; }
+  HPA_DEVICE float& operator[](int i) { return value[i]; }
+  HPA_DEVICE const float& operator[](int i) const { return value[i]; }
+  HPA_DEVICE NvidiaFloats4 operator*(float by) const { return {value[0] * by, value[1] * by, value[2] * by, value[3] * by}; }
+  HPA_DEVICE NvidiaFloats4 operator+(const NvidiaFloats4& o) const {
+    return {value[0] + o[0], value[1] + o[1], value[2] + o[2], value[3] + o[3]};
+  }
+};
+
+namespace nvidia {
+inline constexpr unsigned all_lanes = 0xffffffffu;
+
+/// A type that one load or store instruction of T's size can have.
+template <class T>
+using Memory = std::conditional_t<
+    sizeof(T) == 16, uint4,
+    std::conditional_t<sizeof(T) == 8, uint2, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>>;
+}  // namespace nvidia
+
+/// D += A B.
+template <DType Type>
+struct Mma {
+  static_assert(Type == DType::f16 || Type == DType::bf16);
+  using Map = MmaM16N8K16;
+  using Sum = DeviceLane<NvidiaFloats4>;
+
+  static HPA_DEVICE void fma(Sum& d, const DeviceLane<Words<4>>& a, const DeviceLane<Words<2>>& b) {
+    const std::uint32_t* word = a.value.word;
+    issue(d.value.value, word[0], word[1], word[2], word[3], b.value.word[0], b.value.word[1]);
+  }
+  /// A comes as row r's two words, then row r + 8's; the instruction's registers alternate between the rows.
+  static HPA_DEVICE void fma_rows(Sum& d, const DeviceLane<Words<4>>& a, const DeviceLane<Words<2>>& b) {
+    const std::uint32_t* word = a.value.word;
+    issue(d.value.value, word[0], word[2], word[1], word[3], b.value.word[0], b.value.word[1]);
+  }
+
+ private:
+  static HPA_DEVICE void issue(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
+                               std::uint32_t b1) {
+    if constexpr (Type == DType::f16)
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    else
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+};
+
+struct Nvidia {
+  static constexpr int width = 32;
+  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 32, copy_waves = 4;  // waves a workgroup, by kernel
+  static constexpr int reduce_waves = 1;  // few enough registers to lie beside two decode workgroups, waiting
+  static constexpr int resident_waves = 8;  // of a multiprocessor, at least: leaves a decode thread 255 registers
+  static constexpr bool runs_on(Arch arch) { return arch == Arch::sm80 || arch == Arch::sm90; }
+  static constexpr int reduce_batch = 16;  // partials of a row in flight at a time
+  static constexpr bool copies_to_lds = true;
+  static constexpr int ring_bytes = 16384;  // a wave keeps in flight: 128 KiB a multiprocessor saturate the memory
+
+  template <class T>
+  using Lane = DeviceLane<T>;
+  using Floats4 = NvidiaFloats4;
+  template <DType Type, int Rows>
+  using Products = WarpProducts<Mma<Type>, Rows>;
+  template <class T, int Threads>
+  using BlockScan = NoBlockScan;
+  template <int Stages, class... Strips>
+  using Copies = std::conditional_t<HPA_CUDA_ARCH >= 900 && (Strips::dense && ...), nvidia::BulkCopies<Stages, Strips...>,
+                                    nvidia::GroupedCopies<Stages, Strips...>>;
+
+  class Wave {
+   public:
+    HPA_DEVICE explicit Wave(std::byte* lds) : lds_(lds) {}
+
+    // ids
+    HPA_DEVICE int index() const { return int(threadIdx.x) / width; }
+    HPA_DEVICE int waves() const { return int(blockDim.x) / width; }
+    HPA_DEVICE int workgroup_x() const { return int(blockIdx.x); }
+    HPA_DEVICE int workgroup_y() const { return int(blockIdx.y); }
+    HPA_DEVICE int workgroup_z() const { return int(blockIdx.z); }
+    HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
+    HPA_DEVICE void refresh() {}
+    template <class Body>
+    HPA_DEVICE void each(Body&& body) const {
+      body(int(threadIdx.x) % width);
+    }
+    template <class Body>
+    HPA_DEVICE void each_afresh(Body&& body) const {
+      each(body);
+    }
+
+    // shuffle, ballot
+    HPA_DEVICE bool any(const Lane<bool>& condition) const { return __any_sync(nvidia::all_lanes, condition.value) != 0; }
+    template <class T, class Source>
+    HPA_DEVICE Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
+      constexpr int words = sizeof(T) / 4;
+      const int from = source(int(threadIdx.x) % width);
+      const auto in = __builtin_bit_cast(Words<words>, value.value);
+      Words<words> out;
+      HPA_UNROLL
+      for (int i = 0; i < words; ++i) out.word[i] = __shfl_sync(nvidia::all_lanes, in.word[i], from);
+      return {__builtin_bit_cast(T, out)};
+    }
+    template <class T>
+    HPA_DEVICE T broadcast(const Lane<T>& value, int lane) const {
+      return shuffle(value, [&](int) { return lane; }).value;
+    }
+
+    // memory, LDS, barrier
+    template <class T>
+    static HPA_DEVICE T load(const void* address) {
+      return __builtin_bit_cast(T, __ldcg(static_cast<const nvidia::Memory<T>*>(address)));
+    }
+    template <class T>
+    static HPA_DEVICE void store(void* address, const T& value) {
+      *static_cast<nvidia::Memory<T>*>(address) = __builtin_bit_cast(nvidia::Memory<T>, value);
+    }
+    template <class T>
+    static HPA_DEVICE T uniform(const T* address) {
+      using Piece = std::conditional_t<sizeof(T) % 16 == 0, uint4, std::conditional_t<sizeof(T) % 8 == 0, uint2, std::uint32_t>>;
+      struct Pieces {
+        Piece piece[sizeof(T) / sizeof(Piece)];
+      } pieces;
+      HPA_UNROLL
+      for (int i = 0; i < int(sizeof(T) / sizeof(Piece)); ++i) pieces.piece[i] = __ldcg(reinterpret_cast<const Piece*>(address) + i);
+      return __builtin_bit_cast(T, pieces);
+    }
+    static HPA_DEVICE void atomic_min(int* address, int value) { atomicMin(address, value); }
+    HPA_DEVICE std::byte* lds() const { return lds_; }
+    /// Four 8x8 matrices of 16-bit elements from LDS; lane l gives the address of row l % 8 of matrix l / 8.
+    template <class Address>
+    HPA_DEVICE Lane<Words<4>> load_matrices(Address&& address) const {
+      Words<4> m;
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                   : "=r"(m.word[0]), "=r"(m.word[1]), "=r"(m.word[2]), "=r"(m.word[3])
+                   : "r"(nvidia::shared_address(address(int(threadIdx.x) % width))));
+      return {m};
+    }
+    /// Each word is the lane's part of an 8x8 matrix of 16-bit elements, row lane / 4; transposed.
+    template <int N>
+    HPA_DEVICE Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
+      Lane<Words<N>> result;
+      HPA_UNROLL
+      for (int i = 0; i < N; ++i)
+        asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result.value.word[i]) : "r"(in.value.word[i]));
+      return result;
+    }
+    HPA_DEVICE void barrier() const { __syncthreads(); }
+    HPA_DEVICE void keep_order() const {}
+
+    // launches that overlap: of the kernel before this one in the stream, and of the one after it
+    HPA_DEVICE void await_previous_launch() const {
+#if HPA_CUDA_ARCH >= 900
+      asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+    }
+    HPA_DEVICE void allow_next_launch() const {
+#if HPA_CUDA_ARCH >= 900
+      asm volatile("griddepcontrol.launch_dependents;");
+#endif
+    }
+
+   private:
+    std::byte* lds_;
+  };
+
+  // conversions and functions of one float
+  template <DType Type>
+  static HPA_DEVICE std::uint32_t pack(float low, float high) {
+    std::uint32_t packed;
+    if constexpr (Type == DType::f16) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+  }
+  template <DType Type>
+  static HPA_DEVICE std::uint32_t pack_probabilities(float low, float high) {
+    return pack<Type>(low, high);
+  }
+  static HPA_DEVICE float exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static HPA_DEVICE float log2(float x) { return __log2f(x); }
+  static HPA_DEVICE float reciprocal(float x) { return __frcp_rn(x); }
+  static HPA_DEVICE float max(float a, float b) { return fmaxf(a, b); }
+};
+
+}  // namespace hpa::arch

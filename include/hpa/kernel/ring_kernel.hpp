@@ -1,0 +1,225 @@
+// decode for machines with asynchronous copies to LDS. As DecodeKernel, but keys and values come through a ring that each wave keeps
+// filled from one item to the next; one barrier an item, for the merge.
+#pragma once
+
+#include "hpa/kernel/decode_kernel.hpp"
+#include "hpa/kernel/ring_stream.hpp"
+
+namespace hpa::kernel {
+
+/// The query rows of a column.
+struct QueryRows {
+  std::int32_t first_head, count;
+  /// Rows past the last are read as the last one's, so that nothing is masked.
+  HPA_HOST_DEVICE std::int32_t head(int row) const { return first_head + (row < count ? row : count - 1); }
+};
+
+template <class M, class C, int Waves>
+struct RingKernel {
+  using Machine = M;
+  using Params = RingParams;
+  using Wave = typename M::Wave;
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+  using Floats4 = typename M::Floats4;
+  using Softmax = RunningSoftmax<M, C>;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+
+  static constexpr bool starts_early = true;
+  static constexpr int waves = Waves;
+  using Stream = RingStream<M, C, waves>;
+  static constexpr int chunks = C::head_size / 4;      // a thread merges four elements of a row
+  static constexpr int row_floats = C::head_size + 4;  // of a wave's output in LDS: rows lie in different banks
+  // With two merge buffers the waves of an item need not wait until the item before has been read.
+  static constexpr int merge_buffers = Products::rows == 8 ? 2 : 1;
+  // The next item's query is asked for an item ahead, or where registers are short only when the output has left them.
+  static constexpr bool query_is_early = Products::rows == 8;
+  static constexpr int outputs_bytes = waves * Products::rows * row_floats * int(sizeof(float));
+  static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
+  static constexpr int outputs_offset = waves * Stream::lds_bytes;
+  static constexpr int states_offset = outputs_offset + merge_buffers * outputs_bytes;
+  static constexpr int bookkeeping_offset = states_offset + merge_buffers * states_bytes;
+  static constexpr int slopes_offset = bookkeeping_offset + waves * Stream::bookkeeping_bytes;
+  static constexpr int lds_bytes = slopes_offset + (C::alibi ? waves * Products::rows * int(sizeof(float)) : 0);
+
+  static HPA_DEVICE void run(Wave& wave, const Params& p) {
+    const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
+    WorkList list(p.items, header.num_items, p.columns, wave.workgroup_x(), wave.workgroups_x());
+    Work work = list.read(wave);  // the list has room for it, so it need not wait for the count
+    if (header.stamp != p.stamp || list.at_end()) {
+      if (header.stamp != p.stamp) report(wave, p, PlanError::other_shape, 0);
+      return wave.await_previous_launch();
+    }
+    // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries and caches may not.
+    Stream stream(wave, wave.lds() + wave.index() * Stream::lds_bytes,
+                  wave.lds() + bookkeeping_offset + wave.index() * Stream::bookkeeping_bytes,
+                  typename Stream::Cursor(wave, p, list, work));
+    Work next = list.next_or(wave, work);  // where the list stands
+    wave.allow_next_launch();
+    wave.await_previous_launch();
+    stream.open(wave);
+    QueryRegisters<M, C> query, next_query;
+    request_query(wave, p, work, query);
+    for (int buffer = 0;; buffer = buffer + 1 == merge_buffers ? 0 : buffer + 1) {
+      const bool last = list.at_end();
+      const Work after_next = list.next_or(wave, next);
+      decode_item(wave, p, work, query, stream, buffer, [&] {
+        if (!last) request_query(wave, p, next, next_query);
+      });
+      if (last) return;
+      work = next;
+      next = after_next;
+      query = next_query;
+    }
+  }
+
+ private:
+  static HPA_DEVICE QueryRows query_rows(const Params& p, std::int32_t column) {
+    const std::int32_t first = p.part(column) * Products::rows, left = p.gqa_ratio - first;
+    return {p.kv_head(column) * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
+  }
+
+  static HPA_DEVICE void request_query(const Wave& wave, const Params& p, const Work& work, QueryRegisters<M, C>& query) {
+    const QueryRows rows = query_rows(p, work.column);
+    query.request(wave, [&](int row) { return p.query.at(work.item.query_row, rows.head(row)); });
+  }
+
+  template <class RequestNextQuery>
+  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Work& work, const QueryRegisters<M, C>& query, Stream& stream,
+                                     int buffer, RequestNextQuery&& request_next_query) {
+    const Item& item = work.item;
+    const QueryRows rows = query_rows(p, work.column);
+    const auto tiles = std::int32_t(ceil_div(item.end - item.begin, Traits::tokens));
+    Softmax softmax;
+    softmax.clear(wave);
+    if constexpr (query_is_early) request_next_query();
+    if constexpr (C::alibi) stage_slopes(wave, p, rows);
+    bool met_negative_id = false;
+    for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
+      const auto staged = stream.arrived(wave);
+      met_negative_id = met_negative_id || stream.negative_id();
+      add_tile(wave, p, staged, query, softmax, item.begin + tile * Traits::tokens, item, [&] { stream.release_keys(wave); });
+      stream.release_values(wave);
+    }
+    if (met_negative_id) report(wave, p, PlanError::block_id_negative, item.sequence);
+    const std::int32_t active = tiles < waves ? tiles : waves;
+    auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset + buffer * states_bytes);
+    auto* const outputs = reinterpret_cast<float*>(wave.lds() + outputs_offset + buffer * outputs_bytes);
+    if (wave.index() < active) {
+      write_states(wave, states, softmax, met_negative_id);
+      write_outputs(wave, outputs, softmax);
+    }
+    if constexpr (!query_is_early) request_next_query();
+    wave.barrier();
+    merge_waves(wave, p, item, rows, states, outputs, active);
+    if constexpr (merge_buffers == 1) wave.barrier();
+  }
+
+  /// `keys_used` is called when the tile's keys have been read.
+  template <class KeysUsed>
+  static HPA_DEVICE void add_tile(Wave& wave, const Params& p, const StagedTile<M, C>& tile, const QueryRegisters<M, C>& query,
+                                  Softmax& softmax, std::int32_t first_token, const Item& item, KeysUsed&& keys_used) {
+    Scores<M, C> scores = tile.multiply_keys(wave, query, p.scale_log2);
+    keys_used();
+    if constexpr (C::alibi) scores.add_alibi(wave, slopes_of(wave), first_token - (item.seq_len - 1));
+    const Visible visible{0, item.end - first_token};
+    const bool whole = visible.whole(Traits::tokens);
+    if (!whole) scores.mask(wave, visible);
+    typename Softmax::Probabilities probabilities[Products::row_slots];
+    softmax.probabilities(wave, scores, probabilities);
+    softmax.add_totals(wave, probabilities);
+    if (whole) tile.template add_values<false>(wave, softmax, probabilities, visible);
+    else tile.template add_values<true>(wave, softmax, probabilities, visible);
+  }
+
+  static HPA_DEVICE float* slopes_of(const Wave& wave) {
+    return reinterpret_cast<float*>(wave.lds() + slopes_offset) + wave.index() * Products::rows;
+  }
+  /// ALiBi slopes of the rows, times log2(e), into the wave's LDS. A lane writes those that it will read.
+  static HPA_DEVICE void stage_slopes(const Wave& wave, const Params& p, const QueryRows& rows) {
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int i = 0; i < Softmax::lane_rows; ++i) {
+        const int row = Products::score_row(lane, i);
+        slopes_of(wave)[row] = wave.template load<float>(p.alibi_slopes + rows.head(row)) * log2_e;
+      }
+    });
+  }
+
+  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const Softmax& softmax, bool met_negative_id) {
+    PartialState* const own = states + wave.index() * Products::rows;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int i = 0; i < Softmax::lane_rows; ++i) {
+        const int row = Products::score_row(lane, i);
+        const float total = softmax.total[i / Products::slot_rows][lane][i % Products::slot_rows];
+        if (lane == Products::score_lane_of(row)) own[row] = {softmax.reference[i][lane], met_negative_id ? -1.f : total};
+      }
+    });
+  }
+
+  static HPA_DEVICE void write_outputs(const Wave& wave, float* outputs, const Softmax& softmax) {
+    float* const own = outputs + wave.index() * Products::rows * row_floats;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int slot = 0; slot < Products::row_slots; ++slot) {
+        HPA_UNROLL
+        for (int dim = 0; dim < Traits::dims; ++dim) {
+          HPA_UNROLL
+          for (int i = 0; i < 4; ++i)
+            own[Products::output_row(lane, slot, i) * row_floats + dim * Products::dim_step + Products::output_element(lane, i)] =
+                softmax.output[slot][dim][lane][i];
+        }
+      }
+    });
+  }
+
+  /// The outputs of the first `active` waves become one. A thread merges four elements of a row at a time.
+  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const QueryRows& rows, const PartialState* states,
+                                     const float* outputs, std::int32_t active) {
+    wave.each([&](int lane) {
+      for (int piece = wave.index() * M::width + lane; piece < rows.count * chunks; piece += waves * M::width) {
+        const int row = piece / chunks, element = piece % chunks * 4;
+        // An inactive wave left nothing: the first wave's stands in, with no weight.
+        const auto from = [&](int w) { return (w < active ? w : 0) * Products::rows + row; };
+        PartialState state[waves], merged{Softmax::unset, 0.f};
+        Floats4 part[waves], sum = Floats4::zero();
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) state[w] = states[from(w)];
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) part[w] = *reinterpret_cast<const Floats4*>(outputs + from(w) * row_floats + element);
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, state[w].maximum);
+        bool failed = false;
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) {
+          const float weight = w < active ? M::exp2(state[w].maximum - merged.maximum) : 0.f;
+          merged.total += state[w].total * weight;
+          failed = failed || state[w].total < 0.f;
+          sum = sum + part[w] * weight;
+        }
+        // No tokens at all: what the first wave's place holds is nobody's.
+        if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
+        if (failed) merged.total = -1.f;
+        store(p.result, item, rows.first_head + row, element, sum, merged);
+      }
+    });
+  }
+
+  static HPA_DEVICE void store(const ResultView& result, const Item& item, std::int32_t head, int element, const Floats4& sum,
+                               const PartialState& state) {
+    if (item.slot < 0) return store_result<M, C::out>(result, item.query_row, head, element, sum, state);
+    const std::int64_t partial = std::int64_t(item.slot) * result.num_heads + head;
+    Wave::store(result.partial + partial * C::head_size + element, sum);
+    if (element == 0) Wave::store(result.states + partial, state);
+  }
+
+  static HPA_DEVICE void report(const Wave& wave, const Params& p, PlanError error, std::int32_t sequence) {
+    wave.each([&](int lane) {
+      if (lane == 0) wave.atomic_min(&p.header->first_error, encode_error(error, sequence));
+    });
+  }
+};
+
+}  // namespace hpa::kernel

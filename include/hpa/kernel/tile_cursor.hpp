@@ -1,0 +1,166 @@
+// Where a wave's next tile lies: its tiles of all items of the workgroup, one behind the other.
+#pragma once
+
+#include "hpa/kernel/decode_kernel.hpp"
+
+namespace hpa::kernel {
+
+/// Columns are KV heads and, where a head has more query rows than one pass serves, parts of its rows: (head, part), parts fastest.
+struct RingParams : DecodeParams {
+  std::int32_t columns, parts_a_head;
+  HPA_HOST_DEVICE std::int32_t kv_head(std::int32_t column) const { return parts_a_head == 1 ? column : column / parts_a_head; }
+  HPA_HOST_DEVICE std::int32_t part(std::int32_t column) const { return parts_a_head == 1 ? 0 : column % parts_a_head; }
+};
+
+/// An item for one column: a KV head, and which of its query rows.
+struct Work {
+  Item item;
+  std::int32_t column;
+};
+
+/// One workgroup's share of all (item, column) pairs: every so many, columns running fastest.
+class WorkList {
+ public:
+  HPA_DEVICE WorkList(const Item* items, std::int32_t num_items, std::int32_t columns, std::int32_t first, std::int32_t stride)
+      : items_(items), num_items_(num_items), columns_(columns), item_(first / columns), column_(first % columns),
+        item_step_(stride / columns), column_step_(stride % columns) {}
+
+  HPA_DEVICE bool at_end() const { return item_ >= num_items_; }
+  template <class Wave>
+  HPA_DEVICE Work read(const Wave& wave) const {
+    return {wave.uniform(items_ + item_), column_};
+  }
+  HPA_DEVICE void advance() {
+    item_ += item_step_;
+    column_ += column_step_;
+    if (column_ >= columns_) column_ -= columns_, ++item_;
+  }
+  /// The next piece of work, if there is one, otherwise `last`.
+  template <class Wave>
+  HPA_DEVICE Work next_or(const Wave& wave, const Work& last) {
+    if (!at_end()) advance();
+    return at_end() ? last : read(wave);
+  }
+
+ private:
+  const Item* items_;
+  std::int32_t num_items_, columns_, item_, column_, item_step_, column_step_;
+};
+
+/// Tiles of an item that fall to wave `index` of `waves`: index, index + waves, ..
+HPA_HOST_DEVICE constexpr std::int32_t tiles_of_wave(std::int32_t tiles, std::int32_t index, std::int32_t waves) {
+  return tiles > index ? (tiles - index + waves - 1) / waves : 0;
+}
+
+/// Runs ahead of the arithmetic, over the ends of items. Lane j holds where the wave's j-th next tile lies, so one load of block ids
+/// serves as many tiles as a wave has lanes; the load after it is under way before it is needed, as is the next item.
+template <class M, class C, int Waves>
+class TileCursor {
+ public:
+  using Wave = typename M::Wave;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+
+  /// `list` stands at `first`, which exists. Only its first ids are waited for.
+  HPA_DEVICE TileCursor(Wave& wave, const RingParams& params, const WorkList& list, const Work& first)
+      : params_(params), list_(list), work_(first) {
+    next_work_ = list_.next_or(wave, first);
+    advance(wave);
+  }
+
+  HPA_DEVICE bool at_end() const { return used_ == count_; }
+
+  // of the wave's next tile, which exists: the lane that knows where its keys and values lie, and whether a block id of its item is
+  // negative; block 0 stands in for it
+  HPA_DEVICE int lane() const { return used_; }
+  HPA_DEVICE const Lane<const char*>& keys() const { return keys_; }
+  HPA_DEVICE const Lane<const char*>& values() const { return values_; }
+  HPA_DEVICE bool negative_id() const { return negative_id_; }
+
+  HPA_DEVICE void next(Wave& wave) {
+    if (++used_ == count_) advance(wave);
+  }
+  /// Asks for ids ahead of their use.
+  HPA_DEVICE void look_ahead(Wave& wave) {
+    if (following_.count == unknown) following_ = fetch(wave);
+  }
+
+ private:
+  static constexpr int tile_tokens = TileTraits<M, C>::tokens, token_step = Waves * tile_tokens;
+  static constexpr std::int32_t unknown = -1;
+
+  /// Consecutive tiles of the wave in one item.
+  struct Chunk {
+    Lane<std::int32_t> blocks;
+    std::int32_t first_token, column;
+    std::int32_t count = unknown;  // unknown: not asked for yet; 0: no tiles are left
+  };
+
+  HPA_DEVICE void advance(Wave& wave) {
+    look_ahead(wave);
+    locate(wave, following_);
+    following_.count = unknown;
+    if (started_ && count_ > 0) look_ahead(wave);
+    started_ = true;
+  }
+
+  /// The chunk's tiles are the next ones.
+  HPA_DEVICE void locate(Wave& wave, const Chunk& chunk) {
+    using Slab = VllmSlab<C::kv, C::block_size>;
+    const KvView keys = params_.keys.head(params_.kv_head(chunk.column)), values = params_.values.head(params_.kv_head(chunk.column));
+    Lane<bool> negative;
+    used_ = 0, count_ = chunk.count;
+    wave.each([&](int lane) {
+      const std::int32_t block = chunk.blocks[lane];
+      const int slot = int(unsigned(chunk.first_token + lane * token_step) % unsigned(C::block_size));
+      negative[lane] = block < 0;
+      keys_[lane] = keys.slab(block < 0 ? 0 : block) + Slab::key_offset(slot, 0);
+      values_[lane] = values.slab(block < 0 ? 0 : block) + Slab::value_offset(slot, 0);
+    });
+    negative_id_ = wave.any(negative);
+  }
+
+  /// Asks for the ids of the next tiles.
+  HPA_DEVICE Chunk fetch(Wave& wave) {
+    Chunk chunk;
+    chunk.first_token = chunk.column = chunk.count = 0;
+    wave.each([&](int lane) { chunk.blocks[lane] = 0; });
+    for (; !done_; next_work(wave)) {
+      const Item& item = work_.item;
+      const auto tiles = std::int32_t(unsigned(item.end - item.begin + tile_tokens - 1) / unsigned(tile_tokens));
+      const std::int32_t left = tiles_of_wave(tiles, wave.index(), Waves) - tiles_done_;
+      if (left <= 0) continue;
+      chunk.count = left < M::width ? left : M::width;
+      chunk.first_token = item.begin + (wave.index() + tiles_done_ * Waves) * tile_tokens;
+      chunk.column = work_.column;
+      tiles_done_ += chunk.count;
+      const std::int32_t* const row = params_.block_tables + item.sequence * params_.table_row_stride;
+      wave.each([&](int lane) {
+        const unsigned column = unsigned(chunk.first_token + lane * token_step) / unsigned(C::block_size);
+        if (lane < chunk.count) chunk.blocks[lane] = wave.template load<std::int32_t>(row + column);
+      });
+      break;
+    }
+    return chunk;
+  }
+
+  HPA_DEVICE void next_work(Wave& wave) {
+    done_ = list_.at_end();
+    work_ = next_work_;
+    tiles_done_ = 0;
+    next_work_ = list_.next_or(wave, next_work_);
+  }
+
+  const RingParams& params_;
+  WorkList list_;  // stands at next_work_
+  Work work_, next_work_;
+  bool done_ = false;            // work_ is none
+  bool started_ = false;
+  std::int32_t tiles_done_ = 0;  // of work_
+  Chunk following_;
+  std::int32_t used_ = 0, count_ = 0;  // of the tiles that lanes know of
+  bool negative_id_ = false;
+  Lane<const char*> keys_, values_;
+};
+
+}  // namespace hpa::kernel

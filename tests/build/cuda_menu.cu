@@ -1,0 +1,9 @@
+// The default menu as NVIDIA machine code: instantiates all that the public calls launch.
+#include "hpa/hpa.hpp"
+
+hpa::Verdict instantiate(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, const hpa::AppendArgs& append,
+                         const hpa::CopyBlocksArgs& copy, hpa::Workspace workspace, hpa::Stream stream) {
+  if (hpa::Verdict v = hpa::append(shape, append, stream); !v) return v;
+  if (hpa::Verdict v = hpa::copy_blocks(shape, copy, stream); !v) return v;
+  return hpa::paged_attention(shape, args, workspace, stream);
+}
