@@ -20,8 +20,8 @@ struct Padding {
   int key_block = 0, key_head = 0, key_token = 0, value_block = 0, value_head = 0, value_token = 0;
 
   bool any() const {
-    return (query_row | query_head | out_row | out_head | table_row | key_block | key_head | key_token | value_block |
-            value_head | value_token) != 0;
+    return (query_row | query_head | out_row | out_head | table_row | key_block | key_head | key_token | value_block | value_head |
+            value_token) != 0;
   }
 };
 
@@ -34,20 +34,20 @@ struct CaseSpec {
   int window = 0;
   float k_scale = 0.f, v_scale = 0.f, out_scale = 0.f;  // 0 = null pointer
 
-  unsigned seed = 1;                      // of the data
-  std::vector<unsigned> sequence_seeds;   // of each sequence's data; empty = its index
-  unsigned block_seed = 1;                // of the physical order of blocks
+  unsigned seed = 1;                                                        // of the data
+  std::vector<unsigned> sequence_seeds;                                     // of each sequence's data; empty = its index
+  unsigned block_seed = 1;                                                  // of the physical order of blocks
   float query_amplitude = 1.f, key_amplitude = 1.f, value_amplitude = 1.f;  // standard deviations
-  float key_growth = 0.f;                 // the last key of a sequence is 1 + key_growth times as large as the first
-  int shared_prefix_blocks = 0;           // leading blocks that all sequences have in common with the first one that has them
+  float key_growth = 0.f;        // the last key of a sequence is 1 + key_growth times as large as the first
+  int shared_prefix_blocks = 0;  // leading blocks that all sequences have in common with the first one that has them
 
   Padding padding;
   Guard guard = Guard::end;
   Tail tail = Tail::nan;
-  int spare_blocks = 3;                   // blocks that belong to no sequence
-  int spare_columns = 0;                  // of the block table, beyond what the longest sequence needs
-  std::int64_t first_block_id = 0;        // ids start here and cache pointers are lowered to match: reaches ids beyond memory
-  std::vector<int> unchecked;             // sequences whose own rows may hold anything, for input with errors in it
+  int spare_blocks = 3;             // blocks that belong to no sequence
+  int spare_columns = 0;            // of the block table, beyond what the longest sequence needs
+  std::int64_t first_block_id = 0;  // ids start here and cache pointers are lowered to match: reaches ids beyond memory
+  std::vector<int> unchecked;       // sequences whose own rows may hold anything, for input with errors in it
 };
 
 /// The case in words, for the log of a failed test.

@@ -23,6 +23,8 @@ constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& d
   rule.whole_row_tokens = tuned.whole_row_tokens;
   rule.long_partition = tuned.long_partition;
   rule.min_partition = tuned.min_partition;
+  const int rows_a_pass = shape.gqa_ratio() < 16 ? shape.gqa_ratio() : 16;
+  while (rule.min_partition < tuned.min_tokens_a_row * rows_a_pass) rule.min_partition *= 2;
   rule.min_saving = tuned.min_saving;
   return rule;
 }

@@ -54,8 +54,8 @@ struct Cache {
   std::int64_t slab, head_stride, block_stride, first_id;
   Buffer memory;
 
-  Cache(const DecodeShape& shape, int num_blocks, std::int64_t head_padding, std::int64_t block_padding, std::int64_t first_block_id,
-        Guard guard, std::mt19937& random)
+  Cache(const DecodeShape& shape, int num_blocks, std::int64_t head_padding, std::int64_t block_padding,
+        std::int64_t first_block_id, Guard guard, std::mt19937& random)
       : slab(std::int64_t{shape.head_size} * shape.block_size),
         head_stride(slab + head_padding),
         block_stride(shape.num_kv_heads * head_stride + block_padding),
@@ -71,7 +71,9 @@ struct Cache {
   std::int64_t start_of(std::int64_t block, int head) const { return (block - first_id) * block_stride + head * head_stride; }
 };
 
-std::int64_t key_element(const DecodeShape& s, int slot, int element) { return (element / 8 * s.block_size + slot) * 8 + element % 8; }
+std::int64_t key_element(const DecodeShape& s, int slot, int element) {
+  return (element / 8 * s.block_size + slot) * 8 + element % 8;
+}
 std::int64_t value_element(const DecodeShape& s, int slot, int element) { return element * s.block_size + slot; }
 
 void copy_element(Bytes& to, std::int64_t to_index, const std::uint8_t* from, std::int64_t from_index) {
@@ -80,8 +82,8 @@ void copy_element(Bytes& to, std::int64_t to_index, const std::uint8_t* from, st
 
 template <class Machine>
 void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_id, Guard guard, unsigned seed) {
-  INFO(name(shape.kv) << ", head size " << shape.head_size << ", block size " << shape.block_size << ", KV heads " << shape.num_kv_heads
-                      << ", padded " << padded << ", first id " << first_id << ", seed " << seed);
+  INFO(name(shape.kv) << ", head size " << shape.head_size << ", block size " << shape.block_size << ", KV heads "
+                      << shape.num_kv_heads << ", padded " << padded << ", first id " << first_id << ", seed " << seed);
   std::mt19937 random(seed);
   const int num_blocks = 5, heads = shape.num_kv_heads, size = shape.head_size;
   const auto padding = [&](int most) { return padded ? 8 * std::int64_t(random() % unsigned(most)) : 0; };
@@ -98,7 +100,8 @@ void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t firs
 
   AppendArgs args;
   const std::int64_t key_head_stride = size + padding(4), value_head_stride = size + padding(4);
-  const std::int64_t key_token_stride = heads * key_head_stride + padding(4), value_token_stride = heads * value_head_stride + padding(4);
+  const std::int64_t key_token_stride = heads * key_head_stride + padding(4),
+                     value_token_stride = heads * value_head_stride + padding(4);
   const auto rows = [&](std::int64_t token_stride, std::int64_t head_stride) {
     Buffer buffer(std::size_t((std::int64_t(slots.size()) - 1) * token_stride + (heads - 1) * head_stride + size) * 2, 16, guard);
     for (std::size_t i = 0; i < buffer.size(); ++i) buffer.data()[i] = std::uint8_t(random());
@@ -144,8 +147,8 @@ void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t firs
 
 template <class Machine>
 void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_id, Guard guard, unsigned seed) {
-  INFO(name(shape.kv) << ", head size " << shape.head_size << ", block size " << shape.block_size << ", KV heads " << shape.num_kv_heads
-                      << ", padded " << padded << ", first id " << first_id << ", seed " << seed);
+  INFO(name(shape.kv) << ", head size " << shape.head_size << ", block size " << shape.block_size << ", KV heads "
+                      << shape.num_kv_heads << ", padded " << padded << ", first id " << first_id << ", seed " << seed);
   std::mt19937 random(seed);
   const int num_blocks = 9;
   const auto padding = [&](int most) { return padded ? 8 * std::int64_t(random() % unsigned(most)) : 0; };
@@ -156,14 +159,16 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
   for (int i = 0; i < num_blocks; ++i) ids.push_back(first_id + i);
   std::shuffle(ids.begin(), ids.end(), random);
   // Four sources, one of them twice, to five destinations; two pairs to skip.
-  std::vector<std::int64_t> pairs = {ids[0], ids[4], -1, ids[0], ids[1], ids[5], ids[0], ids[6], ids[2], -5, ids[2], ids[7], ids[3], ids[8]};
+  std::vector<std::int64_t> pairs = {ids[0], ids[4], -1, ids[0], ids[1], ids[5], ids[0],
+                                     ids[6], ids[2], -5, ids[2], ids[7], ids[3], ids[8]};
   Buffer block_pairs = buffer_of(pairs, guard);
   Bytes expected_keys = keys.memory.bytes(), expected_values = values.memory.bytes();
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
     if (pairs[i] < 0 || pairs[i + 1] < 0) continue;
     for (int head = 0; head < shape.num_kv_heads; ++head)
       for (std::int64_t element = 0; element < keys.slab; ++element) {
-        copy_element(expected_keys, keys.start_of(pairs[i + 1], head) + element, keys.memory.data(), keys.start_of(pairs[i], head) + element);
+        copy_element(expected_keys, keys.start_of(pairs[i + 1], head) + element, keys.memory.data(),
+                     keys.start_of(pairs[i], head) + element);
         copy_element(expected_values, values.start_of(pairs[i + 1], head) + element, values.memory.data(),
                      values.start_of(pairs[i], head) + element);
       }
@@ -242,8 +247,11 @@ TEMPLATE_LIST_TEST_CASE("F77: what append writes is what decode reads", "[cache]
         for (int head = 0; head < 2; ++head)
           for (int d = 0; d < head_size; ++d) {
             const std::size_t to = i * piece + std::size_t(head * head_size + d) * 2;
-            std::memcpy(key.data() + to, keys_due.data() + 2 * hpa::reference::key_index(paged.shape(), paged.strides(), block, slot, head, d), 2);
-            std::memcpy(value.data() + to, values_due.data() + 2 * hpa::reference::value_index(paged.shape(), paged.strides(), block, slot, head, d), 2);
+            std::memcpy(key.data() + to,
+                        keys_due.data() + 2 * hpa::reference::key_index(paged.shape(), paged.strides(), block, slot, head, d), 2);
+            std::memcpy(value.data() + to,
+                        values_due.data() + 2 * hpa::reference::value_index(paged.shape(), paged.strides(), block, slot, head, d),
+                        2);
           }
       }
       for (Buffer* cache : {&paged.key_cache, &paged.value_cache})  // NaN, as the case leaves what no row sees
@@ -287,7 +295,9 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
     CHECK(verdict.status == status);
   };
   const Status bad = Status::invalid_argument, none = Status::unsupported;
-  const auto off = [](const void* pointer, int bytes) { return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pointer) + std::uintptr_t(bytes)); };
+  const auto off = [](const void* pointer, int bytes) {
+    return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pointer) + std::uintptr_t(bytes));
+  };
   refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = 0; });
   refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = -3; });
   refused_append("key", bad, [](DecodeShape&, AppendArgs& a) { a.key = nullptr; });
@@ -322,7 +332,8 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   refused_copy("key_cache", bad, [&](DecodeShape&, CopyBlocksArgs& a) { a.key_cache = off(a.key_cache, 2); });
   refused_copy("value_cache", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.value_cache = nullptr; });
   refused_copy("value_block_stride", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.value_block_stride = 8; });
-  refused_copy("key_head_stride", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.key_head_stride = 1028, a.key_block_stride = 4096; });
+  refused_copy("key_head_stride", bad,
+               [](DecodeShape&, CopyBlocksArgs& a) { a.key_head_stride = 1028, a.key_block_stride = 4096; });
   refused_copy("block_size", none, [](DecodeShape& s, CopyBlocksArgs&) { s.block_size = 64; });
   cache.memory.download();
   CHECK((cache.memory.bytes() == before));

@@ -61,7 +61,8 @@ Result result_with(PagedCase& paged) {
   CHECK(paged.check_against_reference(tolerance_of(C::query)).problem == "");
   Result result;
   for (std::size_t i = 0; i < paged.lse.size() / 4; ++i) result.lse.push_back(paged.lse.as<float>()[i]);
-  for (std::size_t i = 0; i < paged.out.size() / 2; ++i) result.out.push_back(hpa::load_element(C::out, paged.out.data(), std::int64_t(i)));
+  for (std::size_t i = 0; i < paged.out.size() / 2; ++i)
+    result.out.push_back(hpa::load_element(C::out, paged.out.data(), std::int64_t(i)));
   return result;
 }
 
@@ -133,9 +134,10 @@ TEMPLATE_LIST_TEST_CASE("what a Config is not for is refused", "[decode_with]", 
   refused("alibi", case_for<Config<64, 16, DType::f16, DType::f16, 0, true>>(4, 1, {40}));
   PagedCase paged(case_for<Kernel>(4, 1, {1000}));
   const std::size_t needed = hpa::workspace_bytes_with<Kernel, TestType>(paged.shape(), this_device());
-  const Verdict verdict = paged.run(needed - 1, {}, [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
-    return hpa::decode_with<Kernel, TestType>(shape, args, workspace, stream);
-  });
+  const Verdict verdict =
+      paged.run(needed - 1, {}, [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
+        return hpa::decode_with<Kernel, TestType>(shape, args, workspace, stream);
+      });
   CHECK(verdict.status == Status::workspace_too_small);
 }
 
@@ -146,7 +148,8 @@ TEMPLATE_LIST_TEST_CASE("a plan for other partitions is reported and nothing is 
   Verdict error;
   REQUIRE(paged.run(hpa::workspace_bytes_with<Planned, TestType>(paged.shape(), this_device()), {},
                     [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
-                      if (const Verdict verdict = hpa::plan_with<Planned, TestType>(shape, args, workspace, stream); !verdict) return verdict;
+                      if (const Verdict verdict = hpa::plan_with<Planned, TestType>(shape, args, workspace, stream); !verdict)
+                        return verdict;
                       const Verdict verdict = hpa::decode_with<Decoded, TestType>(shape, args, workspace, stream);
                       error = hpa::workspace_error(workspace, stream);
                       return verdict;

@@ -39,13 +39,12 @@ struct Report {
 template <class Menu>
 Report run_and_ask(PagedCase& paged) {
   Report report;
-  const Verdict verdict =
-      paged.run(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), {},
-                [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
-                  const Verdict launched = hpa::paged_attention<Menu>(shape, args, workspace, stream);
-                  report.verdict = hpa::workspace_error(workspace, stream, &report.sequence);
-                  return launched;
-                });
+  const Verdict verdict = paged.run(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), {},
+                                    [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
+                                      const Verdict launched = hpa::paged_attention<Menu>(shape, args, workspace, stream);
+                                      report.verdict = hpa::workspace_error(workspace, stream, &report.sequence);
+                                      return launched;
+                                    });
   INFO(verdict.field << ": " << verdict.why);
   REQUIRE(verdict);
   return report;
@@ -55,7 +54,8 @@ bool is_empty_row(const PagedCase& paged, int sequence) {
   const std::vector<std::uint8_t> bytes = paged.result_of(sequence);
   const std::size_t out_bytes = std::size_t(paged.shape().head_size) * 2;
   for (std::size_t at = 0; at < bytes.size(); at += out_bytes + 4) {
-    if (!std::all_of(bytes.begin() + std::ptrdiff_t(at), bytes.begin() + std::ptrdiff_t(at + out_bytes), [](std::uint8_t b) { return b == 0; }))
+    if (!std::all_of(bytes.begin() + std::ptrdiff_t(at), bytes.begin() + std::ptrdiff_t(at + out_bytes),
+                     [](std::uint8_t b) { return b == 0; }))
       return false;
     const std::uint8_t minus_infinity[] = {0x00, 0x00, 0x80, 0xff};
     if (!std::equal(minus_infinity, minus_infinity + 4, bytes.begin() + std::ptrdiff_t(at + out_bytes))) return false;
@@ -187,7 +187,8 @@ TEMPLATE_LIST_TEST_CASE("lengths beyond the caps make an empty row and a report"
     return [length](PagedCase& paged) { paged.seq_lens.as<std::int32_t>()[1] = length; };
   };
   spec.shape.max_seq_len = 100;
-  for (const std::int32_t length : {101, 112, 113, 100000, largest, -1, smallest}) expect_reported<Menu>(spec, "seq_lens", with_length(length));
+  for (const std::int32_t length : {101, 112, 113, 100000, largest, -1, smallest})
+    expect_reported<Menu>(spec, "seq_lens", with_length(length));
   spec.shape.max_seq_len = 4000;  // the table is 7 blocks wide
   for (const std::int32_t length : {113, 128, 4000, 4001, -100}) expect_reported<Menu>(spec, "seq_lens", with_length(length));
   spec.shape.max_seqs = 100;
@@ -236,8 +237,9 @@ TEMPLATE_LIST_TEST_CASE("query_start_loc that is negative or decreases", "[error
     std::vector<std::int32_t> starts;
     std::vector<int> lost;  // sequences whose rows nothing can tell
   };
-  const std::vector<Wrong> all = {{{0, 1, -1, 3, 4}, {1, 2}},      {{0, 1, -2000000000, 3, 4}, {1, 2}}, {{0, 2, 1, 3, 4}, {0, 1, 2}},
-                                  {{0, 1, largest, 3, 4}, {1, 2}}, {{-1, 1, 2, 3, 4}, {0}},          {{0, 1, 100, 3, 4}, {1, 2}},
+  const std::vector<Wrong> all = {{{0, 1, -1, 3, 4}, {1, 2}},   {{0, 1, -2000000000, 3, 4}, {1, 2}},
+                                  {{0, 2, 1, 3, 4}, {0, 1, 2}}, {{0, 1, largest, 3, 4}, {1, 2}},
+                                  {{-1, 1, 2, 3, 4}, {0}},      {{0, 1, 100, 3, 4}, {1, 2}},
                                   {{0, 1, 0, 1, 2}, {1, 2, 3}}};
   for (const Wrong& wrong : all) {
     CaseSpec spec = small_case(DType::f16, 3, 1, {40, 100, 90, 33});
@@ -285,7 +287,8 @@ TEMPLATE_LIST_TEST_CASE("the first sequence at fault is reported, and the next p
   CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
 }
 
-TEMPLATE_LIST_TEST_CASE("a workspace that holds no plan, or another shape's, is reported and nothing is written", "[errors]", Machines) {
+TEMPLATE_LIST_TEST_CASE("a workspace that holds no plan, or another shape's, is reported and nothing is written", "[errors]",
+                        Machines) {
   using Menu = small_menu<TestType>;
   using Coarse = hpa::Config<64, 16, DType::f16, DType::f16, 256>;
   CaseSpec spec = small_case(DType::f16, 4, 2, {40, 600, 3});
@@ -294,12 +297,13 @@ TEMPLATE_LIST_TEST_CASE("a workspace that holds no plan, or another shape's, is 
   const auto expect_nothing = [&](const char* what, const std::function<Verdict(DecodeShape, DecodeArgs, Workspace)>& first) {
     INFO(what);
     Verdict error;
-    REQUIRE(paged.run(std::size_t{1} << 20, {}, [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
-      if (const Verdict verdict = first(shape, args, workspace); !verdict) return verdict;
-      const Verdict verdict = hpa::decode<Menu>(shape, args, workspace, stream);
-      error = hpa::workspace_error(workspace, stream);
-      return verdict;
-    }));
+    REQUIRE(paged.run(std::size_t{1} << 20, {},
+                      [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
+                        if (const Verdict verdict = first(shape, args, workspace); !verdict) return verdict;
+                        const Verdict verdict = hpa::decode<Menu>(shape, args, workspace, stream);
+                        error = hpa::workspace_error(workspace, stream);
+                        return verdict;
+                      }));
     CHECK(error.field == std::string("workspace"));
     CHECK(error.status == Status::invalid_argument);
     CHECK(paged.outputs_untouched());

@@ -325,7 +325,8 @@ TEMPLATE_LIST_TEST_CASE("F51: the same sequences paged in several ways", "[field
       PagedCase paged(spec);
       expect_right<full_menu<TestType>>(paged, 3);
       std::vector<float> out;
-      for (std::size_t i = 0; i < paged.out.size() / 2; ++i) out.push_back(hpa::load_element(DType::f16, paged.out.data(), std::int64_t(i)));
+      for (std::size_t i = 0; i < paged.out.size() / 2; ++i)
+        out.push_back(hpa::load_element(DType::f16, paged.out.data(), std::int64_t(i)));
       all.push_back(out);
     }
   for (const auto& out : all) {
@@ -411,9 +412,10 @@ TEMPLATE_LIST_TEST_CASE("F60: a workspace one partial result short is refused", 
   using Menu = full_menu<TestType>;
   PagedCase paged(small_case(DType::f16, 4, 1, {700}));
   const std::size_t needed = hpa::workspace_bytes<Menu>(paged.shape(), this_device());
-  const Verdict verdict = paged.run(needed - 4 * 64 * 4, {}, [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
-    return hpa::paged_attention<Menu>(shape, args, workspace, stream);
-  });
+  const Verdict verdict = paged.run(needed - 4 * 64 * 4, {},
+                                    [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
+                                      return hpa::paged_attention<Menu>(shape, args, workspace, stream);
+                                    });
   CHECK(verdict.status == Status::workspace_too_small);
   CHECK(verdict.field == std::string("workspace"));
   CHECK(paged.outputs_untouched());
@@ -518,8 +520,10 @@ TEMPLATE_LIST_TEST_CASE("F93: partial results of large magnitude that cancel", "
         paged.set_value(0, token, 0, d, value);
         mean[std::size_t(d)] += value / double(length);
       }
-    if (type == DType::f16) REQUIRE(run_decode_with<Config<64, 16, DType::f16, DType::f16, 16>, TestType>(paged));
-    else REQUIRE(run_decode_with<Config<64, 16, DType::bf16, DType::bf16, 16>, TestType>(paged));
+    if (type == DType::f16)
+      REQUIRE(run_decode_with<Config<64, 16, DType::f16, DType::f16, 16>, TestType>(paged));
+    else
+      REQUIRE(run_decode_with<Config<64, 16, DType::bf16, DType::bf16, 16>, TestType>(paged));
     double worst = 0;
     for (int d = 0; d < 64; ++d) worst = std::max(worst, std::abs(out_of(paged, 0, 0, d) / mean[std::size_t(d)] - 1));
     CHECK(worst < 4e-3);  // the mean is 0.019; a partial rounded to 16 bits is off by up to 2
@@ -530,8 +534,7 @@ TEMPLATE_LIST_TEST_CASE("F94: one key returns its value exactly", "[field]", Mac
   PagedCase paged(large_case(DType::f16, 32, 8, 1, {1}));
   for (int d = 0; d < 128; ++d) paged.set_value(0, 0, 0, d, 0.37f * float(d));
   REQUIRE(run_paged_attention<full_menu<TestType>>(paged));
-  for (int head = 0; head < 8; ++head)
-    CHECK(std::memcmp(paged.out.data() + head * 256, paged.out.data(), 256) == 0);
+  for (int head = 0; head < 8; ++head) CHECK(std::memcmp(paged.out.data() + head * 256, paged.out.data(), 256) == 0);
   CHECK(paged.check_against_reference(1e-12, 1e-3).problem == "");
 }
 

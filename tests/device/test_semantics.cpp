@@ -43,8 +43,9 @@ float lse_of(const PagedCase& paged, int row, int head) { return paged.lse.as<fl
 float value_of(const PagedCase& paged, int sequence, int token, int kv_head, int element) {
   const int block_size = paged.shape().block_size;
   const std::int64_t block = paged.block_tables.as<std::int32_t>()[sequence * paged.strides().table_row + token / block_size];
-  return hpa::load_element(paged.shape().kv, paged.value_cache.data(),
-                           hpa::reference::value_index(paged.shape(), paged.strides(), block, token % block_size, kv_head, element));
+  return hpa::load_element(
+      paged.shape().kv, paged.value_cache.data(),
+      hpa::reference::value_index(paged.shape(), paged.strides(), block, token % block_size, kv_head, element));
 }
 
 void set_queries(PagedCase& paged, float value) {
@@ -56,7 +57,7 @@ void set_queries(PagedCase& paged, float value) {
 /// Half a unit in the last place of a value near 1.
 double rounding_of(DType type) { return type == DType::f16 ? 0x1p-11 : 0x1p-8; }
 
-/// Writes of a float that the type holds.
+/// The value as the type holds it.
 float rounded(DType type, float value) {
   std::uint16_t code = 0;
   hpa::store_element(type, &code, 0, value);
@@ -88,9 +89,12 @@ TEMPLATE_LIST_TEST_CASE("a query at position L - 1 sees keys 0 to L - 1, its own
         double sum = 0, worst = 0, beyond = 0;
         for (int token = 0; token < length; ++token) sum += std::exp(double(slopes[head]) * (token - (length - 1)));
         for (int token = 0; token < 64; ++token) {
-          const double expected = std::exp(double(slopes[head]) * (token - (length - 1))) / sum, got = out_of(paged, sequence, head, token);
-          if (token < length) worst = std::max(worst, std::abs(got - expected));
-          else beyond += std::abs(got);
+          const double expected = std::exp(double(slopes[head]) * (token - (length - 1))) / sum,
+                       got = out_of(paged, sequence, head, token);
+          if (token < length)
+            worst = std::max(worst, std::abs(got - expected));
+          else
+            beyond += std::abs(got);
         }
         INFO("length " << length << ", slope " << slopes[head]);
         CHECK(worst < 1.5 * rounding_of(type));
@@ -140,7 +144,8 @@ TEMPLATE_LIST_TEST_CASE("table entries past the length and columns past the widt
   for (const std::int32_t entry : {-1, std::numeric_limits<std::int32_t>::max(), std::numeric_limits<std::int32_t>::min(), 0, 3}) {
     for (int sequence = 0; sequence < 5; ++sequence) {
       const int last = sequence == 4 ? paged.table_width() : width;  // the last row ends with the table
-      for (int column = (spec.seq_lens[std::size_t(sequence)] + 15) / 16; column < last; ++column) paged.block_table(sequence, column) = entry;
+      for (int column = (spec.seq_lens[std::size_t(sequence)] + 15) / 16; column < last; ++column)
+        paged.block_table(sequence, column) = entry;
     }
     expect_right<small_menu<TestType>>(paged);
     CHECK((results_of(paged) == results));
@@ -326,7 +331,7 @@ TEMPLATE_LIST_TEST_CASE("block ids whose offsets leave 31 and 32 bits", "[semant
     CaseSpec spec = small_case(DType::f16, 2, 1, {1, 40, 200});
     spec.shape.block_size = block_size;
     const std::int64_t block_bytes = std::int64_t{block_size} * 64 * 2;
-    // The cache pointers are lowered: ids at and beyond the edges of 2^31 and 2^32 bytes and elements, and the largest ids there are.
+    // The cache pointers are lowered: ids at and beyond 2^31 and 2^32 bytes and elements, and the largest ids there are.
     for (const std::int64_t edge : {std::int64_t{1} << 31, std::int64_t{1} << 32, std::int64_t{1} << 33}) {
       spec.first_block_id = edge / block_bytes - 6;
       expect_right<full_menu<TestType>>(spec);

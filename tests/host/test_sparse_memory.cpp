@@ -1,5 +1,5 @@
 // Caches, queries and outputs in reserved ranges of many GiB of which only what the batch uses is mapped: real block ids at real
-// offsets beyond 2^31 and 2^32 bytes, and no access to a block that is nobody's. The kernels are the device's, the memory is the host's.
+// offsets beyond 2^31 and 2^32 bytes, and no access to a block that is nobody's.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -69,7 +69,7 @@ CaseSpec page_sized_blocks(std::vector<int> lengths) {
   return spec;
 }
 
-/// Ids of `count` blocks whose byte offsets at `block_bytes` a block lie at and on both sides of 2^31, 2^32 and 2^33, and far apart.
+/// Ids of `count` blocks, the first of them at and on both sides of 2^31, 2^32 and 2^33 bytes.
 std::vector<std::int32_t> ids_around_edges(std::size_t count, std::int64_t block_bytes) {
   std::vector<std::int32_t> ids;
   for (const int exponent : {31, 32, 33})
@@ -123,7 +123,8 @@ TEMPLATE_LIST_TEST_CASE("blocks that are nobody's may be unmapped, and offsets p
   });
 }
 
-TEMPLATE_LIST_TEST_CASE("F14: K and V interleaved in one buffer, with decoys where a wrapped offset would land", "[sparse]", Machines) {
+TEMPLATE_LIST_TEST_CASE("F14: K and V interleaved in one buffer, with decoys where a wrapped offset would land", "[sparse]",
+                        Machines) {
   PagedCase paged(page_sized_blocks({1, 40, 16, 200, 300}));
   const std::size_t blocks = paged.key_cache.size() / std::size_t(slab_bytes);
   const std::int64_t block_bytes = 2 * slab_bytes, base = std::int64_t{1} << 33;  // negative offsets have a place as well
@@ -178,5 +179,6 @@ TEMPLATE_LIST_TEST_CASE("rows and heads of query and out more than 2^32 bytes ap
   }));
   for (int row = 0; row < rows; ++row)
     for (int head = 0; head < heads; ++head)
-      CHECK(std::memcmp(out.at(row * row_bytes * 2 + head * head_bytes), dense.data() + (row * heads + head) * piece, std::size_t(piece)) == 0);
+      CHECK(std::memcmp(out.at(row * row_bytes * 2 + head * head_bytes), dense.data() + (row * heads + head) * piece,
+                        std::size_t(piece)) == 0);
 }

@@ -83,15 +83,16 @@ struct Tuning {
   int whole_row_tokens;     // rows up to this length are one partition when there are rows enough to fill the chip
   int long_partition;       // tokens a partition of longer rows
   int min_partition;        // tokens a partition when rows are too few to fill the chip: never fewer
+  int min_tokens_a_row;     // tokens a partition for each query row of a KV head: fewer would move more for rows than is worth it
   int min_saving;           // tokens that such a cut must save a workgroup: what the second launch costs
 };
 
 constexpr Tuning tuning(Arch arch) {
   switch (arch) {
     case Arch::sm80:
-    case Arch::sm90: return {8, 4096, 2048, 64, 384};
-    case Arch::host: return {4, 4096, 2048, 128, 0};
-    default: return {16, 4096, 2048, 512, 0};
+    case Arch::sm90: return {8, 4096, 2048, 64, 0, 384};
+    case Arch::host: return {4, 4096, 2048, 128, 0, 0};
+    default: return {16, 4096, 2048, 512, 64, 0};
   }
 }
 
