@@ -100,7 +100,7 @@ TEST_CASE("partitions cover a row exactly and stay within the rule's own bounds"
       not_covering +=
           partitions < 1 || partitions * tokens < length || (partitions - 1) * tokens >= std::max<std::int64_t>(length, 1);
       too_short += partitions > 1 && tokens < rule.min_tokens();
-      not_whole_blocks += tokens % 16 != 0 || (rule.fixed == 0 && tokens % 128 != 0);
+      not_whole_blocks += tokens % 16 != 0 || (rule.fixed == 0 && tokens % 64 != 0);
       most = std::max(most, partitions);
       too_many += length > 0 && most > rule.max_partitions(length);
     }

@@ -141,17 +141,24 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
   static_cast<void>(cudaGetLastError());  // an error of somebody else's must not be reported as ours
   bool early = false;
   if (Verdict v = prepare<Kernel>(&early); !v) return v;
+  const dim3 workgroups(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z)), threads(Kernel::waves * Kernel::Machine::width);
+  if (!early || !starts_early<Kernel>) {
+    entry<Kernel><<<workgroups, threads, Kernel::lds_bytes, stream>>>(params);
+    return verdict_of(cudaGetLastError());
+  }
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z));
-  config.blockDim = dim3(Kernel::waves * Kernel::Machine::width);
+  config.gridDim = workgroups;
+  config.blockDim = threads;
   config.dynamicSmemBytes = Kernel::lds_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = early && starts_early<Kernel> ? 1 : 0;
-  return verdict_of(cudaLaunchKernelEx(&config, entry<Kernel>, params));
+  config.numAttrs = 1;
+  const Verdict verdict = verdict_of(cudaLaunchKernelEx(&config, entry<Kernel>, params));
+  static_cast<void>(cudaGetLastError());  // reported: it must not meet the next call
+  return verdict;
 }
 
 inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream stream) {

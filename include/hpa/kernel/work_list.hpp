@@ -31,7 +31,7 @@ struct PartitionRule {
       return power_of_two_from(long_partition, ceil_div(seq_len, max_long_partitions));
     }
     const std::int64_t cut = power_of_two_from(min_partition, fair_share(seq_len));
-    return seq_len - cut < min_saving && cut < seq_len ? seq_len : cut;
+    return seq_len - cut < min_saving ? power_of_two_from(cut, seq_len) : cut;
   }
 
   HPA_HOST_DEVICE constexpr std::int64_t partitions(std::int64_t seq_len) const {
