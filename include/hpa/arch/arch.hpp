@@ -29,7 +29,7 @@
 #define HPA_DEVICE __device__ __forceinline__
 #endif
 
-#if defined(__CUDACC__) || defined(__clang__)
+#if !defined(HPA_PLATFORM_HOST)  // clang on the host warns of loops that it then leaves alone
 #define HPA_UNROLL _Pragma("unroll")
 #else
 #define HPA_UNROLL
