@@ -55,6 +55,23 @@ HPA_DEVICE void store_result(const ResultView& result, std::int64_t row, std::in
                    empty ? -__builtin_inff() : (state.maximum + M::log2(state.total)) * ln_2);
 }
 
+/// The same for an item: the row's output if the item is all of it, else a partial for the reduce kernel.
+template <class M, class C, class Floats4>
+HPA_DEVICE void store_item(const ResultView& result, const Item& item, std::int32_t head, int element, const Floats4& sum,
+                           const PartialState& state) {
+  if (item.slot < 0) return store_result<M, C::out>(result, item.query_row, head, element, sum, state);
+  const std::int64_t partial = std::int64_t(item.slot) * result.num_heads + head;
+  M::Wave::store(result.partial + partial * C::head_size + element, sum);
+  if (element == 0) M::Wave::store(result.states + partial, state);
+}
+
+template <class Wave>
+HPA_DEVICE void report(const Wave& wave, PlanHeader* header, PlanError error, std::int32_t sequence) {
+  wave.each([&](int lane) {
+    if (lane == 0) wave.atomic_min(&header->first_error, encode_error(error, sequence));
+  });
+}
+
 template <class M, class C>
 struct DecodeKernel {
   using Machine = M;
@@ -88,7 +105,7 @@ struct DecodeKernel {
     const Params p = wave.loaded(params);
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
-    if (header.stamp != p.stamp) return report(wave, p, PlanError::other_shape, 0);
+    if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
     const std::int32_t kv_head = wave.workgroup_y(), first = wave.workgroup_z() * Products::rows;
     const std::int32_t left = p.gqa_ratio - first;
     const Rows rows{kv_head, kv_head * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
@@ -127,7 +144,7 @@ struct DecodeKernel {
       stage_query();
       stream.softmax.clear(wave);
     }
-    if (stream.met_negative_id()) report(wave, p, PlanError::block_id_negative, item.sequence);
+    if (stream.met_negative_id()) report(wave, p.header, PlanError::block_id_negative, item.sequence);
     merge_waves(wave, p, item, rows, stream);
   }
 
@@ -164,7 +181,7 @@ struct DecodeKernel {
           HPA_UNROLL
           for (int i = 0; i < 4; ++i) sum[i] = sum[i] + part[i] * weights[w][lane];
         }
-        store(p.result, item, rows.first_head + row, 4 * chunk, sum, merged[lane]);
+        store_item<M, C>(p.result, item, rows.first_head + row, 4 * chunk, sum, merged[lane]);
       });
     }
   }
@@ -225,20 +242,6 @@ struct DecodeKernel {
           }
         }
       }
-    });
-  }
-
-  static HPA_DEVICE void store(const ResultView& result, const Item& item, std::int32_t head, int element, const Floats4& sum,
-                               const PartialState& state) {
-    if (item.slot < 0) return store_result<M, C::out>(result, item.query_row, head, element, sum, state);
-    const std::int64_t partial = std::int64_t(item.slot) * result.num_heads + head;
-    M::Wave::store(result.partial + partial * C::head_size + element, sum);
-    if (element == 0) M::Wave::store(result.states + partial, state);
-  }
-
-  static HPA_DEVICE void report(const Wave& wave, const Params& p, PlanError error, std::int32_t sequence) {
-    wave.each([&](int lane) {
-      if (lane == 0) wave.atomic_min(&p.header->first_error, encode_error(error, sequence));
     });
   }
 };

@@ -48,7 +48,7 @@ struct RingKernel {
     WorkList list(p.items, header.num_items, p.columns, wave.workgroup_x(), wave.workgroups_x());
     Work work = list.read(wave);  // the list has room for it, so it need not wait for the count
     if (header.stamp != p.stamp || list.at_end()) {
-      if (header.stamp != p.stamp) report(wave, p, PlanError::other_shape, 0);
+      if (header.stamp != p.stamp) report(wave, p.header, PlanError::other_shape, 0);
       return wave.await_previous_launch();
     }
     // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries and caches may not.
@@ -102,7 +102,7 @@ struct RingKernel {
       add_tile(wave, p, staged, query, softmax, item.begin + tile * Traits::tokens, item, [&] { stream.release_keys(wave); });
       stream.release_values(wave);
     }
-    if (met_negative_id) report(wave, p, PlanError::block_id_negative, item.sequence);
+    if (met_negative_id) report(wave, p.header, PlanError::block_id_negative, item.sequence);
     const std::int32_t active = tiles < waves ? tiles : waves;
     auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset + buffer * states_bytes);
     auto* const outputs = reinterpret_cast<float*>(wave.lds() + outputs_offset + buffer * outputs_bytes);
@@ -202,22 +202,8 @@ struct RingKernel {
         // No tokens at all: what the first wave's place holds is nobody's.
         if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
         if (failed) merged.total = -1.f;
-        store(p.result, item, rows.first_head + row, element, sum, merged);
+        store_item<M, C>(p.result, item, rows.first_head + row, element, sum, merged);
       }
-    });
-  }
-
-  static HPA_DEVICE void store(const ResultView& result, const Item& item, std::int32_t head, int element, const Floats4& sum,
-                               const PartialState& state) {
-    if (item.slot < 0) return store_result<M, C::out>(result, item.query_row, head, element, sum, state);
-    const std::int64_t partial = std::int64_t(item.slot) * result.num_heads + head;
-    Wave::store(result.partial + partial * C::head_size + element, sum);
-    if (element == 0) Wave::store(result.states + partial, state);
-  }
-
-  static HPA_DEVICE void report(const Wave& wave, const Params& p, PlanError error, std::int32_t sequence) {
-    wave.each([&](int lane) {
-      if (lane == 0) wave.atomic_min(&p.header->first_error, encode_error(error, sequence));
     });
   }
 };
