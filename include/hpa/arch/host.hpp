@@ -57,7 +57,8 @@ template <int Width>
 struct HostMachine {
   static_assert(Width == 64 || Width == 32, "wave widths are 64 (CDNA) and 32 (NVIDIA)");
   static constexpr int width = Width;
-  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
+  static constexpr int decode_waves = 4, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
+  static constexpr int lone_decode_waves = decode_waves;  // one kernel less to compile; more threads would show nothing new
   static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
   static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
   static constexpr bool copies_to_lds = Width == 32;
