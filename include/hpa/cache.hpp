@@ -14,7 +14,8 @@ struct AppendArgs {
   const void* value = nullptr;  // [num_tokens, num_kv_heads, head_size_v]
   void* key_cache = nullptr;    // as KvLayout says
   void* value_cache = nullptr;
-  const std::int64_t* slot_mapping = nullptr;  // [num_tokens]; slot = block id * block_size + offset in the block; negative = skip
+  const std::int64_t* slot_mapping = nullptr;  // [num_tokens]; slot = block id * block_size + offset in the block; negative = skip;
+                                               // block ids are below 2^31
   int num_tokens = 0;
   std::int64_t key_token_stride = 0, key_head_stride = 0;      // of `key`
   std::int64_t value_token_stride = 0, value_head_stride = 0;  // of `value`

@@ -70,6 +70,8 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
 /// block_table_width alone. Legal while a stream is being captured; a captured plan stays right for all lengths within the shape.
 ///
 /// What it finds wrong in the device data (see workspace_error) turns the sequence into an empty one; the others are not touched.
+/// Lengths that add up to more than shape.max_total_kv_tokens: the first sequence that exceeds it and all later non-empty ones are
+/// empty; the earlier ones are right.
 template <class Menu = default_menu>
 Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   return detail::run_plan<Menu>(shape, args, workspace, stream, 0);
