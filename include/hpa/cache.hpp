@@ -27,7 +27,7 @@ struct AppendArgs {
 struct CopyBlocksArgs {
   void* key_cache = nullptr;
   void* value_cache = nullptr;
-  const std::int64_t* block_pairs = nullptr;  // [num_pairs, 2]: source, destination; a pair with a negative id is skipped
+  const std::int64_t* block_pairs = nullptr;  // [num_pairs, 2]: source, destination, below 2^31; a pair with a negative id is skipped
   int num_pairs = 0;
   std::int64_t key_block_stride = 0, key_head_stride = 0;
   std::int64_t value_block_stride = 0, value_head_stride = 0;
