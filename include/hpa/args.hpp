@@ -37,6 +37,10 @@ struct DecodeArgs {
   const float* k_scale = nullptr;       // one float; multiplies the logits; nullptr = 1
   const float* v_scale = nullptr;       // one float; multiplies the result; nullptr = 1
   const float* out_scale = nullptr;     // one float; fp8 output: out = quantise(value / out_scale)
+  const float* key_token_scales = nullptr;    // [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
+  const float* value_token_scales = nullptr;  // the same of V: a token's value is code * v_scale * value_token_scale
+  const std::uint32_t* tree_masks = nullptr;  // [num_rows]; bit i: the row sees the i-th new token of its sequence, at position
+                                              // seq_len - q + i; needs shape.tree_mask. All older tokens are seen
 };
 
 /// Device memory owned by the caller: at least workspace_bytes() bytes, 16-byte aligned. plan() fills it, every decode() of the

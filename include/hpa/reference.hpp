@@ -47,13 +47,27 @@ inline bool is_computed(const DecodeShape& shape, const DecodeArgs& args, int se
   return count > 0 && count <= shape.max_query_len;
 }
 
-/// The keys that query row `query_row` of a sequence sees: up to its own position, and with a window only the last ones.
+/// The position of query row `query_row` (counted from the sequence's first) among the sequence's tokens.
+inline std::int64_t position_of(const DecodeArgs& args, int sequence, int query_row) {
+  return std::int64_t{args.seq_lens[sequence]} - rows_of(args, sequence).count + query_row;
+}
+
+/// The keys that a query row sees: up to its own position, and with a window only the last ones. Without causal order, and with a
+/// tree mask, up to the sequence's end; of these a tree mask leaves out what sees_token() denies.
 inline KeyRange visible_keys(const DecodeShape& shape, const DecodeArgs& args, int sequence, int query_row) {
-  const std::int64_t position = std::int64_t{args.seq_lens[sequence]} - rows_of(args, sequence).count + query_row;
-  KeyRange keys{0, position + 1};
+  const bool causal = shape.causal && !shape.tree_mask;
+  KeyRange keys{0, causal ? position_of(args, sequence, query_row) + 1 : std::int64_t{args.seq_lens[sequence]}};
   const bool windowed = shape.sliding_window && args.window > 0;
   if (windowed && keys.end > args.window) keys.begin = keys.end - args.window;
   return keys;
+}
+
+/// Whether the tree mask lets a row see a token of visible_keys().
+inline bool sees_token(const DecodeShape& shape, const DecodeArgs& args, int sequence, int query_row, std::int64_t token) {
+  if (!shape.tree_mask || args.tree_masks == nullptr) return true;
+  const RowRange rows = rows_of(args, sequence);
+  const std::int64_t among_new = token - (std::int64_t{args.seq_lens[sequence]} - rows.count);
+  return among_new < 0 || (args.tree_masks[rows.first + query_row] >> among_new & 1) != 0;
 }
 
 /// The strides of a call in elements, zeros replaced: dense is the next inner stride times the next inner extent.
@@ -108,12 +122,12 @@ inline std::int64_t value_index(const DecodeShape& shape, const Strides& s, std:
 
 /// Row `query_row` (counted from the sequence's first) of query head `head`. Reads only what the row can see. In this order:
 ///
-///   logit  = scale * k_scale * (q . k)
+///   logit  = scale * k_scale * key token scale * (q . k)
 ///   logit  = soft_cap * tanh(logit / soft_cap)                        with a soft cap
 ///   logit += alibi_slopes[head] * (key position - query position)     with ALiBi
-///   keys that the row does not see have no weight                     causality, window
+///   keys that the row does not see have no weight                     causality, window, tree mask
 ///   lse    = log(sum of exp(logit) + exp(sinks[head]))                the sink has weight and no value
-///   out    = v_scale * sum of exp(logit - lse) * v
+///   out    = v_scale * sum of exp(logit - lse) * value token scale * v
 inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, int query_row, int head) {
   const int head_size = shape.head_size, head_size_v = shape.head_size_of_v(), kv_head = head / shape.gqa_ratio();
   const Strides s = strides(shape, args);
@@ -133,17 +147,25 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
   const double cap = shape.soft_cap ? double(args.soft_cap) : 0;
   const double slope = shape.alibi && args.alibi_slopes != nullptr ? double(args.alibi_slopes[head]) : 0;
 
+  const auto token_scale = [&](const float* scales, std::int64_t block, int slot) {
+    return shape.token_scales && scales != nullptr ? double(scales[(block * shape.num_kv_heads + kv_head) * shape.block_size + slot]) : 1;
+  };
+
   std::vector<double> weights;  // logits first
   double largest = -std::numeric_limits<double>::infinity();
   for (std::int64_t token = keys.begin; token < keys.end; ++token) {
     const std::int64_t block = table[token / shape.block_size];
     const int slot = int(token % shape.block_size);
     double logit = 0;
+    if (!sees_token(shape, args, sequence, query_row, token)) {
+      weights.push_back(-std::numeric_limits<double>::infinity());
+      continue;
+    }
     for (int d = 0; d < head_size; ++d)
       logit += query[std::size_t(d)] * load_element(shape.kv, args.key_cache, key_index(shape, s, block, slot, kv_head, d));
-    logit *= scale * k_scale;
+    logit *= scale * k_scale * token_scale(args.key_token_scales, block, slot);
     if (cap != 0) logit = cap * std::tanh(logit / cap);
-    if (slope != 0) logit += slope * double(token - (keys.end - 1));
+    if (slope != 0) logit += slope * double(token - position_of(args, sequence, query_row));
     weights.push_back(logit);
     if (!(logit <= largest)) largest = logit;  // a row of NaN is not an empty row
   }
@@ -161,7 +183,9 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
   for (std::int64_t token = keys.begin; token < keys.end; ++token) {
     const std::int64_t block = table[token / shape.block_size];
     const int slot = int(token % shape.block_size);
-    const double weight = weights[std::size_t(token - keys.begin)] / denominator * v_scale;
+    if (!sees_token(shape, args, sequence, query_row, token)) continue;
+    const double weight =
+        weights[std::size_t(token - keys.begin)] / denominator * v_scale * token_scale(args.value_token_scales, block, slot);
     for (int d = 0; d < head_size_v; ++d)
       result.out[std::size_t(d)] +=
           weight * load_element(shape.kv, args.value_cache, value_index(shape, s, block, slot, kv_head, d));

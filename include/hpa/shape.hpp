@@ -41,6 +41,9 @@ struct DecodeShape {
   bool soft_cap = false;
   bool sinks = false;
   bool lse = false;
+  bool causal = true;         // query row j of q rows sees keys 0 .. seq_len - q + j; false: every row sees all seq_len keys
+  bool tree_mask = false;     // args.tree_masks says which of a sequence's new tokens a row sees, instead of causal order
+  bool token_scales = false;  // i8 KV with a scale for each (token, KV head), of keys and of values
 
   constexpr int head_size_of_v() const { return head_size_v == 0 ? head_size : head_size_v; }
   constexpr int gqa_ratio() const { return num_heads / num_kv_heads; }
