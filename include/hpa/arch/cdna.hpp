@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "hpa/arch/cdna_bytes.hpp"
 #include "hpa/arch/cdna_scan.hpp"
 #include "hpa/arch/device_lane.hpp"
 #include "hpa/arch/products.hpp"
@@ -222,6 +223,18 @@ struct Cdna {
 #else
     return 0;
 #endif
+  }
+  /// Four 8-bit codes, byte 0 first, as four 16-bit elements; exact. NaN gives NaN, Inf Inf.
+  template <DType From, DType To>
+  static HPA_DEVICE Words<2> widen(std::uint32_t codes) {
+    if constexpr (cdna::converts<From>) return cdna::widen_natively<From, To>(codes);
+    else return cdna::widen_by_bits<From, To>(codes);
+  }
+  /// Four floats as four 8-bit codes, byte 0 first: rounded to nearest even, saturating, Inf too; NaN gives NaN (i8: 0).
+  template <DType To>
+  static HPA_DEVICE std::uint32_t narrow(float a, float b, float c, float d) {
+    if constexpr (cdna::converts<To>) return cdna::narrow_natively<To>(a, b, c, d);
+    else return narrow_exactly<To>(a, b, c, d);
   }
   static HPA_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
   static HPA_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }

@@ -16,6 +16,7 @@
 
 #include "hpa/arch/emulated_products.hpp"
 #include "hpa/arch/host_copies.hpp"
+#include "hpa/arch/portable_bytes.hpp"
 #include "hpa/arch/products.hpp"
 #include "hpa/status.hpp"
 #include "hpa/types.hpp"
@@ -186,6 +187,16 @@ struct HostMachine {
   template <DType Type>
   static std::uint32_t pack_probabilities(float low, float high) {
     return pack<Type>(low, high);
+  }
+  /// Four 8-bit codes, byte 0 first, as four 16-bit elements; exact. NaN gives NaN, Inf Inf.
+  template <DType From, DType To>
+  static Words<2> widen(std::uint32_t codes) {
+    return widen_by_table<From, To>(codes);
+  }
+  /// Four floats as four 8-bit codes, byte 0 first: rounded to nearest even, saturating, Inf too; NaN gives NaN (i8: 0).
+  template <DType To>
+  static std::uint32_t narrow(float a, float b, float c, float d) {
+    return narrow_exactly<To>(a, b, c, d);
   }
   static float exp2(float x) { return std::exp2(x); }
   static float log2(float x) { return std::log2(x); }

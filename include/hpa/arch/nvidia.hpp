@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "hpa/arch/device_lane.hpp"
+#include "hpa/arch/nvidia_bytes.hpp"
 #include "hpa/arch/nvidia_copies.hpp"
 #include "hpa/arch/products.hpp"
 #include "hpa/types.hpp"
@@ -191,6 +192,18 @@ struct Nvidia {
   template <DType Type>
   static HPA_DEVICE std::uint32_t pack_probabilities(float low, float high) {
     return pack<Type>(low, high);
+  }
+  /// Four 8-bit codes, byte 0 first, as four 16-bit elements; exact. NaN gives NaN, Inf Inf.
+  template <DType From, DType To>
+  static HPA_DEVICE Words<2> widen(std::uint32_t codes) {
+    if constexpr (nvidia::converts<From>) return nvidia::widen_natively<From, To>(codes);
+    else return nvidia::widen_by_bits<From, To>(codes);
+  }
+  /// Four floats as four 8-bit codes, byte 0 first: rounded to nearest even, saturating, Inf too; NaN gives NaN (i8: 0).
+  template <DType To>
+  static HPA_DEVICE std::uint32_t narrow(float a, float b, float c, float d) {
+    if constexpr (nvidia::converts<To>) return nvidia::narrow_natively<To>(a, b, c, d);
+    else return narrow_exactly<To>(a, b, c, d);
   }
   static HPA_DEVICE float exp2(float x) {
     float y;
