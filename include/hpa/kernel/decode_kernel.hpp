@@ -83,7 +83,7 @@ struct DecodeKernel {
     stream.keys = p.keys.head(wave.workgroup_y()), stream.values = p.values.head(wave.workgroup_y());
     stream.table_row = p.block_tables + item.sequence * p.table_row_stride;
     stream.begin = item.begin, stream.end = item.end;
-    stream.scale_log2 = p.logit_scale(wave);
+    stream.scale_log2 = p.template logit_scale<Wave>();
     return stream;
   }
 

@@ -35,16 +35,16 @@ struct DecodeParamsOf : DecodeParams,
                         FinishOf<C::general> {
   /// What a product of query and key is multiplied with.
   template <class Wave>
-  HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave) const {
+  HPA_DEVICE float logit_scale() const {
     if constexpr (size_of(C::kv) == 1)
-      if (this->k_scale != nullptr) return scale_log2 * wave.uniform(this->k_scale);
+      if (this->k_scale != nullptr) return scale_log2 * Wave::uniform(this->k_scale);
     return scale_log2;
   }
   /// What a sum of values is multiplied with.
   template <class Wave>
-  HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave) const {
+  HPA_DEVICE float value_scale() const {
     if constexpr (size_of(C::kv) == 1)
-      if (this->v_scale != nullptr) return wave.uniform(this->v_scale);
+      if (this->v_scale != nullptr) return Wave::uniform(this->v_scale);
     return 1.f;
   }
 };

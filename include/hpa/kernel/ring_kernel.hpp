@@ -85,7 +85,7 @@ struct RingKernel {
     Softmax softmax;
     softmax.clear(wave);
     if constexpr (query_is_early) request_next_query();
-    const float scale_log2 = p.logit_scale(wave);
+    const float scale_log2 = p.template logit_scale<Wave>();
     if constexpr (C::general) stage_facts(wave, p, rows, item);
     bool met_negative_id = false;
     for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
