@@ -33,7 +33,8 @@ struct DecodeKernel {
   static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
 
   static HPA_DEVICE void run(Wave& wave, const Params& params) {
-    const Params p = wave.loaded(params);
+    Params p = params;  // what only the item's start and end need is left in memory
+    static_cast<DecodeParams&>(p) = wave.loaded(static_cast<const DecodeParams&>(params));
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
     if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
@@ -79,7 +80,7 @@ struct DecodeKernel {
 
   static HPA_DEVICE TileStream<C> tile_stream(const Wave& wave, const Params& p, const Item& item) {
     TileStream<C> stream;
-    if constexpr (C::general) stream.params = p, stream.view = SequenceView::of(p, item), stream.facts = facts_of(wave);
+    if constexpr (C::general) static_cast<TileFeatures&>(stream) = TileFeatures::of(p, item, facts_of(wave));
     stream.keys = p.keys.head(wave.workgroup_y()), stream.values = p.values.head(wave.workgroup_y());
     stream.table_row = p.block_tables + item.sequence * p.table_row_stride;
     stream.begin = item.begin, stream.end = item.end;

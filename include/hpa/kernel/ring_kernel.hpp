@@ -117,9 +117,9 @@ struct RingKernel {
     keys_used();
     Visible visible{0, item.end - first_token};
     if constexpr (C::general) {
-      const SequenceView view = SequenceView::of(p, item);
-      visible = Visible{view.any.begin, item.end}.from(first_token);
-      scores.transform(wave, p, view, facts_of(wave), first_token);
+      const TileFeatures features = TileFeatures::of(p, item, facts_of(wave));
+      visible.begin = features.any_begin - first_token;
+      scores.transform(wave, features, first_token);
     }
     const bool whole = visible.whole(Traits::tokens);
     if (!whole) scores.mask(wave, visible);

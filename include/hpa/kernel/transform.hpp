@@ -37,16 +37,15 @@ struct Scores {
 
   /// What Features::all does to scores whose first token is `first_key` of the sequence: cap, bias, mask. What rows need to know is
   /// read again for every tile: registers are dear.
-  HPA_DEVICE void transform(const typename M::Wave& wave, const FeatureParams& f, const SequenceView& view, const RowFacts* facts,
-                            int first_key) {
+  HPA_DEVICE void transform(const typename M::Wave& wave, const TileFeatures& f, int first_key) {
     if (f.soft_cap != 0.f) cap(wave, f.soft_cap);
-    if (f.alibi_slopes != nullptr)
-      each_row_score(wave, facts, [&](auto& score, const RowFacts& row, int token) {
+    if (f.alibi)
+      each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
         score = score + row.slope * float(first_key + token - row.position);
       });
-    if (!view.all.from(first_key).whole(Traits::tokens))
-      each_row_score(wave, facts, [&](auto& score, const RowFacts& row, int token) {
-        if (!row.sees(first_key + token, view.first_new)) score = -__builtin_inff();
+    if (!f.all.from(first_key).whole(Traits::tokens))
+      each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
+        if (!row.sees(first_key + token, f.first_new)) score = -__builtin_inff();
       });
   }
 
