@@ -141,11 +141,14 @@ struct Cdna {
     template <class Part, class Params>
     static HPA_DEVICE Part reread([[maybe_unused]] const Params& params) {
 #if defined(__HIP_DEVICE_COMPILE__)
-      if constexpr (std::is_empty_v<Part>) return {};
-      const auto offset = reinterpret_cast<const char*>(static_cast<const Part*>(&params)) - reinterpret_cast<const char*>(&params);
-      int zero = 0;
-      asm volatile("" : "+s"(zero));
-      return uniform((const Part*)((const HPA_CONSTANT_MEMORY char*)__builtin_amdgcn_kernarg_segment_ptr() + offset + zero));
+      if constexpr (std::is_empty_v<Part>) {
+        return {};
+      } else {
+        const auto offset = reinterpret_cast<const char*>(static_cast<const Part*>(&params)) - reinterpret_cast<const char*>(&params);
+        int zero = 0;
+        asm volatile("" : "+s"(zero));
+        return uniform((const Part*)((const HPA_CONSTANT_MEMORY char*)__builtin_amdgcn_kernarg_segment_ptr() + offset + zero));
+      }
 #else
       return params;
 #endif
