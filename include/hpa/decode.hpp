@@ -71,6 +71,18 @@ Verdict launch_ring(const DecodeShape& shape, const Prepared& p, const kernel::D
   return arch::launch<Alone>({grid_x(work, 1, p.device, Alone::waves)}, ring, stream);
 }
 
+/// Where rows fill the chip, workgroups of few waves read most with the fewest instructions; else each row's latency counts, and
+/// more waves share its tiles.
+template <class Machine, class C>
+Verdict launch_tiles(const DecodeShape& shape, const Prepared& p, const kernel::DecodeParams& params, Stream stream) {
+  using Shared = kernel::DecodeKernel<Machine, C, Machine::decode_waves>;
+  using Alone = kernel::DecodeKernel<Machine, C, Machine::lone_decode_waves>;
+  const int y = shape.num_kv_heads, z = row_tiles(shape);
+  const auto grid = [&](int waves) { return arch::Grid{grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, waves), y, z}; };
+  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>(grid(Shared::waves), params, stream);
+  return arch::launch<Alone>(grid(Alone::waves), params, stream);
+}
+
 /// The decode kernel that suits the machine and the rows of a KV head.
 template <class Machine, class C>
 Verdict launch_decode(const DecodeShape& shape, const Prepared& p, const kernel::DecodeParams& params, Stream stream) {
@@ -78,9 +90,7 @@ Verdict launch_decode(const DecodeShape& shape, const Prepared& p, const kernel:
     if (shape.gqa_ratio() <= kernel::FewRows<C>::tile_rows) return launch_ring<Machine, kernel::FewRows<C>>(shape, p, params, stream);
     return launch_ring<Machine, C>(shape, p, params, stream);
   } else {
-    const int y = shape.num_kv_heads, z = row_tiles(shape);
-    using Decode = kernel::DecodeKernel<Machine, C>;
-    return arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, Decode::waves), y, z}, params, stream);
+    return launch_tiles<Machine, C>(shape, p, params, stream);
   }
 }
 

@@ -2,6 +2,8 @@
 // at the item's end to merge.
 #pragma once
 
+#include <algorithm>
+
 #include "hpa/kernel/decode_tile.hpp"
 #include "hpa/kernel/work_list.hpp"
 
@@ -72,7 +74,7 @@ HPA_DEVICE void report(const Wave& wave, PlanHeader* header, PlanError error, st
   });
 }
 
-template <class M, class C>
+template <class M, class C, int Waves>
 struct DecodeKernel {
   using Machine = M;
   using Params = DecodeParams;
@@ -80,69 +82,95 @@ struct DecodeKernel {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
-  using Operand = typename QueryTile<M, C>::Operand;
+  using Operand = typename QueryTile<M, C, Waves>::Operand;
   using Softmax = RunningSoftmax<M, C>;
+  using Stream = WaveStream<M, C, Waves>;
+  using Blocks = typename Traits::Blocks;
   template <class T>
   using Lane = typename M::template Lane<T>;
 
-  static constexpr int waves = M::decode_waves;
+  static constexpr int waves = Waves;
   static constexpr int chunks = C::head_size / 4;  // a thread merges four elements of a row
-  static constexpr int rows_a_pass = waves * M::width / chunks < Products::rows ? waves * M::width / chunks : Products::rows;
-  static constexpr int merge_bytes = waves * rows_a_pass * chunks * 16;
-  static constexpr int states_offset = QueryTile<M, C>::lds_bytes;  // waves still read the query when the first one writes its state
+  static constexpr int row_bytes = waves * chunks * 16;  // of a merged row in LDS
+  /// Rows merged at a time: those that there are threads for, in 32 KiB at most, so that a compute unit holds 16 waves.
+  static constexpr int rows_a_pass = std::min({waves * M::width / chunks, 32768 / row_bytes, int{Products::rows}});
+  static constexpr int merge_bytes = rows_a_pass * row_bytes;
+  static constexpr int states_offset = QueryTile<M, C, Waves>::lds_bytes;  // waves still read the query when the first one writes its state
   static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
   static constexpr int slopes_offset = states_offset + states_bytes;
   static constexpr int stream_bytes = slopes_offset + (C::alibi ? Products::rows * int(sizeof(float)) : 0);
   static constexpr int lds_bytes = merge_bytes > stream_bytes ? merge_bytes : stream_bytes;
   static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
 
-  /// The query rows of a workgroup: 16 at most, of one KV head.
+  /// The query rows of a workgroup, 16 at most, and the cache of their KV head.
   struct Rows {
-    std::int32_t kv_head, first_head, count;
+    KvView keys, values;
+    std::int32_t first_head, count;
+  };
+
+  /// What a wave asks for as soon as it knows an item: the block ids of its first tile and its share of the query.
+  struct Ahead {
+    const std::int32_t* table_row;
+    Blocks ids{};
+    QueryTile<M, C, Waves> query;
+
+    HPA_DEVICE void request(const Wave& wave, const Params& p, const Item& item, const Rows& rows) {
+      table_row = p.block_tables + std::int64_t{std::uint32_t(item.sequence)} * p.table_row_stride;
+      if (item.begin < item.end)  // else there is no table entry that may be read
+        ids = Stream::blocks_of(wave, table_row, item.begin, item.end, wave.index());
+      query.request(wave, [&](int row) {
+        return p.query.at(std::uint32_t(item.query_row), rows.first_head + (row < rows.count ? row : rows.count - 1));
+      });
+    }
   };
 
   static HPA_DEVICE void run(Wave& wave, const Params& params) {
+    const std::int32_t workgroups = wave.loaded(wave.workgroups_x());
     const Params p = wave.loaded(params);
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
-    if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
+    // Beside the header: the list is never shorter than the grid is wide.
+    Item item = wave.uniform(p.items + wave.workgroup_x());
     const std::int32_t kv_head = wave.workgroup_y(), first = wave.workgroup_z() * Products::rows;
     const std::int32_t left = p.gqa_ratio - first;
-    const Rows rows{kv_head, kv_head * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
-    for (std::int32_t i = wave.workgroup_x(); i < header.num_items;) {
-      decode_item(wave, p, item, rows);
-      i += wave.workgroups_x();
-      if (i >= header.num_items) break;
+    const Rows rows = wave.loaded(Rows{p.keys.head(kv_head), p.values.head(kv_head), kv_head * p.gqa_ratio + first,
+                                       left < Products::rows ? left : Products::rows});
+    item = wave.loaded(item);
+    if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
+    std::int32_t i = wave.workgroup_x();
+    if (i >= header.num_items) return;
+    Ahead ahead;
+    ahead.request(wave, p, item, rows);
+    for (;;) {
+      decode_item(wave, p, item, rows, ahead);
+      i += workgroups;
+      if (i >= header.num_items) return;
       item = wave.uniform(p.items + i);
+      ahead.request(wave, p, item, rows);
       wave.barrier();  // LDS is free for the next item
     }
   }
 
  private:
-  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item, const Rows& rows) {
+  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item, const Rows& rows, const Ahead& ahead) {
     wave.refresh();
     auto* const query = reinterpret_cast<Operand*>(wave.lds());
     auto* const slopes = reinterpret_cast<float*>(wave.lds() + slopes_offset);
-    WaveStream<M, C> stream({p.keys.head(rows.kv_head), p.values.head(rows.kv_head), p.block_tables + item.sequence * p.table_row_stride,
-                             item.begin, item.end, item.seq_len - 1, p.scale_log2, slopes});
-    QueryTile<M, C> query_tile;
-    query_tile.request(wave, [&](int row) {
-      return p.query.at(item.query_row, rows.first_head + (row < rows.count ? row : rows.count - 1));
-    });
+    Stream stream({rows.keys, rows.values, ahead.table_row, item.begin, item.end, item.seq_len - 1, p.scale_log2, slopes});
     const auto stage_query = [&] {
-      query_tile.stage(wave, query);
+      ahead.query.stage(wave, query);
       if constexpr (C::alibi) stage_slopes(wave, p, rows, slopes);
       wave.barrier();
     };
     if (wave.index() < stream.tiles()) {
-      stream.open(wave, wave.index());
-      stage_query();
+      stream.open(wave, wave.index(), ahead.ids);
       stream.softmax.clear(wave);
+      stream.await_ids(wave);
+      stage_query();
       const int last = stream.full_tiles(wave, query, wave.index());
       stream.last_tile(wave, query, last);
     } else {
-      stage_query();
       stream.softmax.clear(wave);
+      stage_query();
     }
     if (stream.met_negative_id()) report(wave, p.header, PlanError::block_id_negative, item.sequence);
     merge_waves(wave, p, item, rows, stream);
@@ -157,7 +185,7 @@ struct DecodeKernel {
   }
 
   /// The waves' outputs become one, `rows_a_pass` rows at a time: states through LDS, then outputs through the same LDS.
-  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, WaveStream<M, C>& stream) {
+  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, Stream& stream) {
     wave.refresh();
     auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset);
     auto* const outputs = reinterpret_cast<Floats4*>(wave.lds());
@@ -193,7 +221,7 @@ struct DecodeKernel {
     return (wave * rows_a_pass + row) * chunks + (chunk & ~7) + ((chunk ^ row) & 7);
   }
 
-  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const WaveStream<M, C>& stream) {
+  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const Stream& stream) {
     PartialState* const own = states + wave.index() * Products::rows;
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -210,7 +238,7 @@ struct DecodeKernel {
 
   static HPA_DEVICE void weigh(const PartialState* states, int row, PartialState& merged, Lane<float> (&weights)[waves], int lane) {
     merged = {Softmax::unset, 0.f};
-    if (row >= Products::rows) return;
+    row %= Products::rows;  // threads past the last row do some row's work again: a branch would keep the weights alive in the tile loop
     bool failed = false;
     HPA_UNROLL
     for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, states[w * Products::rows + row].maximum);
