@@ -47,34 +47,42 @@ double worst_error(const hpa::DecodeShape& shape, const hpa::DecodeArgs& host, c
   return worst;
 }
 
+/// The machine with the workgroups of a batch that fills the chip, whatever the batch.
+struct FilledMachine : hpa::arch::DefaultMachine {
+  static constexpr int lone_decode_waves = decode_waves;
+};
+
 /// Plan and decode with partitions of a fixed length, for the one kernel that is compiled with it.
-template <int Tokens>
+template <class Machine, int Tokens>
 void decode_in_partitions(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) {
   using Config = hpa::Config<128, 16, hpa::DType::bf16, hpa::DType::bf16, Tokens>;
   hpa::Device device;
   require(hpa::current_device(&device));
-  DeviceArray<std::byte> memory(hpa::workspace_bytes_with<Config>(shape, device));
+  DeviceArray<std::byte> memory(hpa::workspace_bytes_with<Config, Machine>(shape, device));
   const hpa::Workspace workspace{memory.data(), memory.size()};
-  require(hpa::plan_with<Config>(shape, args, workspace, hpa::Stream{}));
-  require(hpa::decode_with<Config>(shape, args, workspace, hpa::Stream{}));
+  require(hpa::plan_with<Config, Machine>(shape, args, workspace, hpa::Stream{}));
+  require(hpa::decode_with<Config, Machine>(shape, args, workspace, hpa::Stream{}));
   require(hpa::workspace_error(workspace, hpa::Stream{}));
 }
 
 /// `partition`: tokens, or 0 for the library's rule.
+template <class Machine>
 void decode_once(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, int partition) {
-  if (partition == 512) return decode_in_partitions<512>(shape, args);
-  if (partition == 1024) return decode_in_partitions<1024>(shape, args);
-  if (partition == 2048) return decode_in_partitions<2048>(shape, args);
+  if (partition == 512) return decode_in_partitions<Machine, 512>(shape, args);
+  if (partition == 1024) return decode_in_partitions<Machine, 1024>(shape, args);
+  if (partition == 2048) return decode_in_partitions<Machine, 2048>(shape, args);
+  using hpa::axis;
+  using Menu = hpa::menu_for<axis<hpa::DType::f16, hpa::DType::bf16>, axis<64, 128>, axis<16, 32>, axis<false, true>, Machine>;
   hpa::Device device;
   require(hpa::current_device(&device));
-  DeviceArray<std::byte> memory(hpa::workspace_bytes(shape, device));
+  DeviceArray<std::byte> memory(hpa::workspace_bytes<Menu>(shape, device));
   const hpa::Workspace workspace{memory.data(), memory.size()};
-  require(hpa::plan(shape, args, workspace, hpa::Stream{}));
-  require(hpa::decode(shape, args, workspace, hpa::Stream{}));
+  require(hpa::plan<Menu>(shape, args, workspace, hpa::Stream{}));
+  require(hpa::decode<Menu>(shape, args, workspace, hpa::Stream{}));
   require(hpa::workspace_error(workspace, hpa::Stream{}));
 }
 
-int run(hpa::DecodeShape shape, int seqs, int context, int partition) {
+int run(hpa::DecodeShape shape, int seqs, int context, int partition, bool filled) {
   const int width = (context + shape.block_size - 1) / shape.block_size;
   std::mt19937 random(1);
   std::vector<std::int32_t> tables(std::size_t(seqs) * width), lengths(std::size_t(seqs), context);
@@ -102,7 +110,8 @@ int run(hpa::DecodeShape shape, int seqs, int context, int partition) {
   args.query = device_query.data(), args.key_cache = device_keys.data(), args.value_cache = device_values.data();
   args.block_tables = device_tables.data(), args.seq_lens = device_lengths.data(), args.out = out.data();
   if (shape.alibi) args.alibi_slopes = device_slopes.data();
-  decode_once(shape, args, partition);
+  if (filled) decode_once<FilledMachine>(shape, args, partition);
+  else decode_once<hpa::arch::DefaultMachine>(shape, args, partition);
 
   const double error = worst_error(shape, host, out.download());
   std::printf("%s %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n", hpa::name(shape.query),
@@ -130,12 +139,14 @@ int main(int argc, char** argv) try {
   app.add_option("--partition", partition, "tokens of a partition, for bf16 and head size 128; default: the library's rule")
       ->check(CLI::IsMember({512, 1024, 2048}));
   app.add_flag("--alibi", shape.alibi);
+  bool filled = false;
+  app.add_flag("--filled", filled, "with the waves a workgroup of a batch that fills the chip");
   CLI11_PARSE(app, argc, argv);
   shape.query = shape.kv = shape.out = dtype == "f16" ? hpa::DType::f16 : hpa::DType::bf16;
   shape.num_heads = shape.num_kv_heads * gqa_ratio;
   shape.max_seqs = std::max(shape.max_seqs, seqs);
   shape.max_seq_len = context;
-  return run(shape, seqs, context, partition);
+  return run(shape, seqs, context, partition, filled);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "one_decode: %s\n", error.what());
   return 1;

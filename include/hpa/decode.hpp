@@ -1,6 +1,7 @@
 // decode(): attention of one layer by the plan of the step. paged_attention(): plan and decode in one call.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "hpa/kernel/decode_kernel.hpp"
@@ -44,7 +45,7 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
                    args.lse, p.parts.partials, p.parts.states, shape.num_heads};
   params.header = p.parts.header;
   params.items = p.parts.items;
-  params.gqa_ratio = shape.gqa_ratio();
+  params.gqa = {shape.gqa_ratio(), 1.f / float(shape.gqa_ratio())};
   params.scale_log2 = (args.scale == 0.f ? 1.f / std::sqrt(float(shape.head_size)) : args.scale) * kernel::log2_e;
   params.stamp = p.stamp;
   return params;
@@ -57,8 +58,8 @@ kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& 
   static_cast<kernel::DecodeParams&>(params) = decode_params(shape, args, p);
   if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.k_scale, args.v_scale};
   if constexpr (C::general) {
-    static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e, args.window,
-                                                   shape.causal};
+    static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,
+                                                   shape.sliding_window ? std::min(args.window, shape.max_seq_len) : 0, shape.causal};
     static_cast<kernel::FinishParams&>(params) = {args.sinks, args.out_scale, shape.out};
   }
   return params;
@@ -90,6 +91,19 @@ Verdict launch_ring(const DecodeShape& shape, const DecodeArgs& args, const Prep
   return arch::launch<Alone>({grid_x(work, 1, p.device, Alone::waves)}, ring, stream);
 }
 
+/// Where rows fill the chip, workgroups of few waves read most with the fewest instructions; else each row's latency counts, and
+/// more waves share its tiles.
+template <class Machine, class C>
+Verdict launch_tiles(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
+  using Shared = kernel::DecodeKernel<Machine, C, Machine::decode_waves>;
+  using Alone = kernel::DecodeKernel<Machine, C, Machine::lone_decode_waves>;
+  const int y = shape.num_kv_heads, z = passes<C>(shape);
+  const kernel::DecodeParamsOf<C> params = params_of<C>(shape, args, p);
+  const auto grid = [&](int waves) { return arch::Grid{grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, waves), y, z}; };
+  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>(grid(Shared::waves), params, stream);
+  return arch::launch<Alone>(grid(Alone::waves), params, stream);
+}
+
 /// The decode kernel that suits the machine and the rows of a KV head.
 template <class Machine, class C>
 Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
@@ -97,10 +111,7 @@ Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Pr
     using Few = kernel::FewRows<C>;
     return passes<Few>(shape) == 1 ? launch_ring<Machine, Few>(shape, args, p, stream) : launch_ring<Machine, C>(shape, args, p, stream);
   } else {
-    const int y = shape.num_kv_heads, z = passes<C>(shape);
-    using Decode = kernel::DecodeKernel<Machine, C>;
-    return arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, Decode::waves), y, z},
-                                params_of<C>(shape, args, p), stream);
+    return launch_tiles<Machine, C>(shape, args, p, stream);
   }
 }
 

@@ -38,6 +38,7 @@ enum class Specials : std::uint8_t { ieee, fn, fnuz };
 /// A float of 1 sign bit, `Exponent` exponent bits and `Mantissa` mantissa bits; the value of code e.m is 1.m * 2^(e - Bias).
 template <int Exponent, int Mantissa, int Bias, Specials Special>
 struct SmallFloat {
+  static constexpr int mantissa = Mantissa, bias = Bias;
   static constexpr std::uint32_t sign = 1u << (Exponent + Mantissa);
   static constexpr std::uint32_t all_ones = sign - 1;
   static constexpr std::uint32_t infinity = ((1u << Exponent) - 1) << Mantissa;  // ieee only

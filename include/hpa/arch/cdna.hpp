@@ -65,6 +65,21 @@ HPA_DEVICE int hide(int value) {
 #endif
   return value;
 }
+
+/// Rounded to nearest even. Without the instruction a NaN stays one only if its lower half is zero, as it is when it comes from the
+/// matrix products or from the hardware.
+HPA_DEVICE std::uint32_t bf16_pair(float low, float high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  if constexpr (rounds_to_bf16) {
+    using BFloat2 = __bf16 __attribute__((ext_vector_type(2)));
+    return __builtin_bit_cast(std::uint32_t, BFloat2{__bf16(low), __bf16(high)});
+  }
+  const auto rounded = [](std::uint32_t bits) { return bits + 0x7fff + (bits >> 16 & 1); };
+  return __builtin_amdgcn_perm(rounded(bits_of(high)), rounded(bits_of(low)), 0x07060302);
+#else
+  return 0;
+#endif
+}
 }  // namespace cdna
 
 /// D += A B with operands of 16 bytes: two products of 16x16x16, or one of 16x16x32.
@@ -100,7 +115,7 @@ struct Mfma {
 
 struct Cdna {
   static constexpr int width = 64;
-  static constexpr int decode_waves = 4, plan_waves = 16, reduce_waves = 1, copy_waves = 4;  // waves a workgroup, by kernel
+  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 16, reduce_waves = 1, copy_waves = 4;  // waves a workgroup, by kernel
   static constexpr int min_waves_per_simd = 4;
   static constexpr bool runs_on(Arch arch) { return arch == Arch::gfx90a || arch == Arch::gfx942 || arch == Arch::gfx950; }
 
@@ -116,17 +131,17 @@ struct Cdna {
 
   class Wave {
    public:
-    HPA_DEVICE explicit Wave(std::byte* lds) : lds_(lds) { refresh(); }
+    HPA_DEVICE explicit Wave(std::byte* lds) : lds_(lds), index_(__builtin_amdgcn_readfirstlane(int(threadIdx.x) / width)) { refresh(); }
 
     // ids
-    HPA_DEVICE int index() const { return __builtin_amdgcn_readfirstlane(thread_ >> 6); }
+    HPA_DEVICE int index() const { return index_; }
     HPA_DEVICE int waves() const { return int(blockDim.x) / width; }
     HPA_DEVICE int workgroup_x() const { return int(blockIdx.x); }
     HPA_DEVICE int workgroup_y() const { return int(blockIdx.y); }
     HPA_DEVICE int workgroup_z() const { return int(blockIdx.z); }
     HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
     /// Lane arithmetic after this is done anew: kept across a long loop it would cost the registers that the loop needs.
-    HPA_DEVICE void refresh() { thread_ = cdna::hide(int(threadIdx.x)); }
+    HPA_DEVICE void refresh() { thread_ = cdna::hide(int(threadIdx.x)), index_ = loaded(index_); }
     /// Kernel arguments, all loaded by now: the compiler would load each where it is first used, and wait for it there.
     template <class Params>
     static HPA_DEVICE Params loaded(const Params& params) {
@@ -211,7 +226,7 @@ struct Cdna {
 
    private:
     std::byte* lds_;
-    int thread_;
+    int index_, thread_;
   };
 
   // conversions and functions of one float
@@ -222,8 +237,7 @@ struct Cdna {
       using Half2 = _Float16 __attribute__((ext_vector_type(2)));
       return __builtin_bit_cast(std::uint32_t, Half2{_Float16(low), _Float16(high)});
     } else {
-      using BFloat2 = __bf16 __attribute__((ext_vector_type(2)));
-      return __builtin_bit_cast(std::uint32_t, BFloat2{__bf16(low), __bf16(high)});
+      return cdna::bf16_pair(low, high);
     }
 #else
     return 0;
@@ -256,6 +270,7 @@ struct Cdna {
   static HPA_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
   static HPA_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
   static HPA_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
+  static HPA_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
 };
 
 }  // namespace hpa::arch

@@ -206,6 +206,7 @@ struct HostMachine {
   static float log2(float x) { return std::log2(x); }
   static float reciprocal(float x) { return 1.f / x; }
   static float max(float a, float b) { return a > b ? a : b; }
+  static float min(float a, float b) { return a < b ? a : b; }
 };
 
 /// Runs a kernel's grid on threads of the host; each wave is a thread.

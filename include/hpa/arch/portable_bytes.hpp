@@ -30,11 +30,32 @@ Words<2> widen_by_table(std::uint32_t codes) {
   return {{pair(codes), pair(codes >> 16)}};
 }
 
+/// What Format<To>::encode(value, true) gives, without branches.
+template <DType To>
+HPA_HOST_DEVICE std::uint32_t narrow_one(float value) {
+  using F = Format<To>;
+  if constexpr (To == DType::i8) {
+    const float clamped = value < -128.f ? -128.f : value > 127.f ? 127.f : value == value ? value : 0.f;
+    return bits_of(clamped + 12582912.f) & 0xffu;  // 1.5 * 2^23: the sum's last bit is worth one
+  } else {
+    constexpr float largest = F::decode(F::largest), smallest_normal = F::decode(1u << F::mantissa);
+    constexpr int drop = 23 - F::mantissa;
+    const float size = float_of(bits_of(value) & 0x7fffffffu), clamped = size < largest ? size : largest;
+    const std::uint32_t rebased = bits_of(clamped) - (std::uint32_t(127 - F::bias) << 23);
+    const std::uint32_t normal = (rebased + (1u << (drop - 1)) - 1 + (rebased >> drop & 1)) >> drop;
+    constexpr float codes_a_unit = float_of(std::uint32_t(127 + F::bias - 1 + F::mantissa) << 23);
+    const std::uint32_t subnormal = bits_of(clamped * codes_a_unit + 8388608.f) & 0xffu;  // 2^23, likewise
+    std::uint32_t code = clamped < smallest_normal ? subnormal : normal;
+    code = value == value ? code : F::nan & 0x7fu;
+    const bool signless = To == DType::e4m3_fnuz && code == 0;  // zero and NaN
+    return To == DType::e4m3_fnuz && value != value ? F::nan : signless ? 0u : code | (bits_of(value) >> 31) << 7;
+  }
+}
+
 /// Four floats as four 8-bit codes, byte 0 first: rounded to nearest even, saturating.
 template <DType To>
 HPA_HOST_DEVICE std::uint32_t narrow_exactly(float a, float b, float c, float d) {
-  using F = Format<To>;
-  return F::encode(a, true) | F::encode(b, true) << 8 | F::encode(c, true) << 16 | F::encode(d, true) << 24;
+  return narrow_one<To>(a) | narrow_one<To>(b) << 8 | narrow_one<To>(c) << 16 | narrow_one<To>(d) << 24;
 }
 
 /// Where the bits of an 8-bit float lie in a 16-bit one, in both halves of a word: the sign at the top, then the magnitude, `shift`

@@ -2,12 +2,14 @@
 // at the item's end to merge.
 #pragma once
 
+#include <algorithm>
+
 #include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/decode_tile.hpp"
 
 namespace hpa::kernel {
 
-template <class M, class C>
+template <class M, class C, int Waves>
 struct DecodeKernel {
   using Machine = M;
   using Params = DecodeParamsOf<C>;
@@ -16,75 +18,122 @@ struct DecodeKernel {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
-  using Operand = typename QueryTile<M, C>::Operand;
+  using Operand = typename QueryTile<M, C, Waves>::Operand;
   using Softmax = RunningSoftmax<M, C>;
+  using Stream = WaveStream<M, C, Waves>;
+  using Blocks = typename Traits::Blocks;
   template <class T>
   using Lane = typename M::template Lane<T>;
 
-  static constexpr int waves = M::decode_waves;
+  static constexpr int waves = Waves;
   static constexpr int chunks = C::head_size / 4;  // a thread merges four elements of a row
-  static constexpr int rows_a_pass = waves * M::width / chunks < Products::rows ? waves * M::width / chunks : Products::rows;
-  static constexpr int merge_bytes = waves * rows_a_pass * chunks * 16;
-  static constexpr int states_offset = QueryTile<M, C>::lds_bytes;  // waves still read the query when the first one writes its state
+  static constexpr int row_bytes = waves * chunks * 16;  // of a merged row in LDS
+  /// Rows merged at a time: those that there are threads for, in 32 KiB at most, so that a compute unit holds 16 waves.
+  static constexpr int rows_a_pass = std::min({waves * M::width / chunks, 32768 / row_bytes, int{Products::rows}});
+  static constexpr int merge_bytes = rows_a_pass * row_bytes;
+  static constexpr int states_offset = QueryTile<M, C, Waves>::lds_bytes;  // waves still read the query when the first one writes its state
   static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
   static constexpr int facts_offset = states_offset + states_bytes;
   static constexpr int stream_bytes = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
   static constexpr int lds_bytes = merge_bytes > stream_bytes ? merge_bytes : stream_bytes;
   static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
 
+  /// The cache of a workgroup's KV head.
+  struct Cache {
+    KvView keys, values;
+  };
+
+  /// What a wave asks for as soon as it knows an item: the block ids of its first tile and its share of the query.
+  struct Ahead {
+    const std::int32_t* table_row;
+    Blocks ids{};
+    QueryTile<M, C, Waves> query;
+
+    HPA_DEVICE void request(const Wave& wave, const DecodeParams& p, const Item& item, const Rows& rows) {
+      table_row = p.block_tables + std::int64_t{std::uint32_t(item.sequence)} * p.table_row_stride;
+      if (item.begin < item.end)  // else there is no table entry that may be read
+        ids = Stream::blocks_of(wave, table_row, item.begin, item.end, wave.index());
+      query.request(wave, [&](int row) {
+        const RowPlace at = rows.inside(row);
+        return p.query.at(std::uint32_t(item.query_row + at.query_row), at.head);
+      });
+    }
+  };
+
   static HPA_DEVICE void run(Wave& wave, const Params& params) {
+    const std::int32_t workgroups = wave.loaded(wave.workgroups_x());
     const DecodeParams p = wave.loaded(static_cast<const DecodeParams&>(params));
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
+    // Beside the header: the list is never shorter than the grid is wide.
+    Item item = wave.uniform(p.items + wave.workgroup_x());
+    const std::int32_t kv_head = wave.workgroup_y(), part = wave.workgroup_z();
+    const Cache cache = wave.loaded(cache_of(wave, p));
+    Rows rows = wave.loaded(Rows::of(kv_head, part, p.gqa, item));
+    item = wave.loaded(item);
     if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
-    for (std::int32_t i = wave.workgroup_x(); i < header.num_items;) {
-      decode_item(wave, p, params, item);
-      i += wave.workgroups_x();
-      if (i >= header.num_items) break;
+    std::int32_t i = wave.workgroup_x();
+    if (i >= header.num_items) return;
+    Ahead ahead;
+    ahead.request(wave, p, item, rows);
+    for (;;) {
+      if (!C::general || rows.count > 0) decode_item(wave, again(wave, params, p), params, item, cache, rows, ahead);
+      i += workgroups;
+      if (i >= header.num_items) return;
       item = wave.uniform(p.items + i);
+      if constexpr (C::general) rows = Rows::of(kv_head, part, p.gqa, item);
+      ahead.request(wave, again(wave, params, p), item, rows);
+      item = wave.uniform(p.items + i);
+      ahead.request(wave, p, item, rows);
       wave.barrier();  // LDS is free for the next item
     }
   }
 
  private:
-  static HPA_DEVICE void decode_item(Wave& wave, const DecodeParams& p, const Params& params, const Item& item) {
+  static HPA_DEVICE void decode_item(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Cache& cache,
+                                     const Rows& rows, const Ahead& ahead) {
     wave.refresh();
     auto* const query = reinterpret_cast<Operand*>(wave.lds());
-    const Rows rows = Rows::of(wave.workgroup_y(), wave.workgroup_z(), p.gqa_ratio, item);
-    if (C::general && rows.count <= 0) return;
-    WaveStream<M, C> stream(tile_stream(wave, p, params, item));
-    QueryTile<M, C> query_tile;
-    query_tile.request(wave, [&](int row) {
-      const RowPlace at = rows.inside(row);
-      return p.query.at(item.query_row + at.query_row, at.head);
-    });
+    Stream stream(tile_stream(wave, p, params, item, C::general ? cache_of(wave, p) : cache, ahead));
     const auto stage_query = [&] {
-      query_tile.stage(wave, query);
+      ahead.query.stage(wave, query);
       if constexpr (C::general) stage_facts(wave, params, rows, item);
       wave.barrier();
     };
     if (wave.index() < stream.tiles()) {
-      stream.open(wave, wave.index());
-      stage_query();
+      stream.open(wave, wave.index(), ahead.ids);
       stream.softmax.clear(wave);
+      stream.await_ids(wave);
+      stage_query();
       const int last = stream.full_tiles(wave, query, wave.index());
       stream.last_tile(wave, query, last);
     } else {
-      stage_query();
       stream.softmax.clear(wave);
+      stage_query();
     }
     if (stream.met_negative_id()) report(wave, p.header, PlanError::block_id_negative, item.sequence);
     merge_waves(wave, p, params, item, rows, stream);
   }
 
-  static HPA_DEVICE TileStream<C> tile_stream(const Wave& wave, const DecodeParams& p, const Params& params, const Item& item) {
+  static HPA_DEVICE TileStream<C> tile_stream(const Wave& wave, const DecodeParams& p, const Params& params, const Item& item,
+                                              const Cache& cache, const Ahead& ahead) {
     TileStream<C> stream;
-    if constexpr (C::general) static_cast<TileFeatures&>(stream) = TileFeatures::of(wave.template reread<FeatureParams>(params), item, facts_of(wave));
-    stream.keys = p.keys.head(wave.workgroup_y()), stream.values = p.values.head(wave.workgroup_y());
-    stream.table_row = p.block_tables + item.sequence * p.table_row_stride;
+    if constexpr (C::general)
+      static_cast<TileFeatures&>(stream) = TileFeatures::of(wave.template reread<FeatureParams>(params), item, facts_of(wave));
+    stream.keys = cache.keys, stream.values = cache.values;
+    stream.table_row = ahead.table_row;
     stream.begin = item.begin, stream.end = item.end;
     stream.scale_log2 = p.scale_log2 * logit_scale<C>(wave, params);
     return stream;
+  }
+
+  static HPA_DEVICE Cache cache_of(const Wave& wave, const DecodeParams& p) {
+    return {p.keys.head(wave.workgroup_y()), p.values.head(wave.workgroup_y())};
+  }
+
+  /// What is not needed at every tile is not kept: Features::all has other uses for the registers.
+  static HPA_DEVICE DecodeParams again(const Wave& wave, const Params& params, const DecodeParams& p) {
+    if constexpr (C::general) return wave.template reread<DecodeParams>(params);
+    else return p;
   }
 
   static HPA_DEVICE RowFacts* facts_of(const Wave& wave) { return reinterpret_cast<RowFacts*>(wave.lds() + facts_offset); }
@@ -97,8 +146,10 @@ struct DecodeKernel {
   }
 
   /// The waves' outputs become one, `rows_a_pass` rows at a time: states through LDS, then outputs through the same LDS.
-  static HPA_DEVICE void merge_waves(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Rows& rows, WaveStream<M, C>& stream) {
+  static HPA_DEVICE void merge_waves(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Rows& rows,
+                                     Stream& stream) {
     wave.refresh();
+    const ResultView result = again(wave, params, p).result;
     const auto finish = wave.template reread<FinishOf<C::general>>(params);
     const float value_scale = kernel::value_scale<C>(wave, params);
     auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset);
@@ -123,7 +174,7 @@ struct DecodeKernel {
           HPA_UNROLL
           for (int i = 0; i < 4; ++i) sum[i] = sum[i] + part[i] * weights[w][lane];
         }
-        store_item<M, C>(p.result, finish, item, rows.at(row), 4 * chunk, sum * value_scale, merged[lane]);
+        store_item<M, C>(result, finish, item, rows.at(row), 4 * chunk, sum * value_scale, merged[lane]);
       });
     }
   }
@@ -135,7 +186,7 @@ struct DecodeKernel {
     return (wave * rows_a_pass + row) * chunks + (chunk & ~7) + ((chunk ^ row) & 7);
   }
 
-  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const WaveStream<M, C>& stream) {
+  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const Stream& stream) {
     PartialState* const own = states + wave.index() * Products::rows;
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -152,7 +203,7 @@ struct DecodeKernel {
 
   static HPA_DEVICE void weigh(const PartialState* states, int row, PartialState& merged, Lane<float> (&weights)[waves], int lane) {
     merged = {Softmax::unset, 0.f};
-    if (row >= Products::rows) return;
+    row %= Products::rows;  // threads past the last row do some row's work again: a branch would keep the weights alive in the tile loop
     bool failed = false;
     HPA_UNROLL
     for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, states[w * Products::rows + row].maximum);

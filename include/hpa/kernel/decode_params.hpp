@@ -15,7 +15,7 @@ struct DecodeParams {
   ResultView result;
   PlanHeader* header;
   const Item* items;
-  std::int32_t gqa_ratio;
+  GqaRatio gqa;
   float scale_log2;
   std::uint32_t stamp;
 };

@@ -15,8 +15,8 @@ struct TileStream : std::conditional_t<C::general, TileFeatures, NoFeatures> {
   float scale_log2;               // logit scale * log2(e)
 };
 
-/// The state of one wave while it streams tiles first, first + stride, .. of an item.
-template <class M, class C>
+/// The state of one of `Waves` waves while it streams tiles first, first + Waves, .. of an item.
+template <class M, class C, int Waves>
 class WaveStream {
  public:
   using Traits = TileTraits<M, C>;
@@ -25,39 +25,48 @@ class WaveStream {
   using Wave = typename M::Wave;
   template <class T>
   using Lane = typename M::template Lane<T>;
-  using Operand = typename QueryTile<M, C>::Operand;
-  static constexpr int waves = M::decode_waves;
+  using Operand = typename QueryTile<M, C, Waves>::Operand;
 
   RunningSoftmax<M, C> softmax;
 
-  HPA_DEVICE WaveStream(const TileStream<C>& stream) : stream_(stream), tiles_(int(unsigned(stream.end - stream.begin + Traits::tokens - 1) / Traits::tokens)) {}
+  HPA_DEVICE WaveStream(const TileStream<C>& stream) : stream_(stream), tiles_(tiles_of(stream.begin, stream.end)) {}
 
   HPA_DEVICE int tiles() const { return tiles_; }
   HPA_DEVICE bool met_negative_id() const { return ids_seen_ < 0; }
 
-  /// Asks for the first tile's keys and values and for the second tile's block ids.
-  HPA_DEVICE void open(Wave& wave, int first) {
-    next_ = checked(blocks_of(wave, first));
+  /// The block ids of a tile of tokens [begin, end). Past the last tile the last one's are read again: nothing uses them.
+  static HPA_DEVICE Blocks blocks_of(const Wave& wave, const std::int32_t* table_row, int begin, int end, int tile) {
+    const int last = tiles_of(begin, end) - 1;
+    return read_blocks<Traits::tokens, C::block_size>(wave, table_row, begin + (tile < last ? tile : last) * Traits::tokens, end);
+  }
+
+  /// Asks for the first tile's keys and values, whose block ids are `ids`, and for the second tile's block ids.
+  HPA_DEVICE void open(Wave& wave, int first, const Blocks& ids) {
     wave.keep_order();
+    next_ = checked(ids);
     keys_.request(wave, stream_.keys, next_);
     wave.keep_order();
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) values_.request(wave, dim, stream_.values, next_);
     wave.keep_order();
-    next_ = blocks_of(wave, first + waves);
+    next_ = blocks_of(wave, first + Waves);
+    wave.keep_order();
   }
+
+  /// Waits for the second tile's ids, which else would be asked for only when the first tile is there.
+  HPA_DEVICE void await_ids(Wave& wave) { next_ = wave.loaded(next_); }
 
   /// The wave's tiles but the last: each is followed by another, asked for while this one is used.
   HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
     int tile = first;
-    for (; tile + waves < tiles_; tile += waves) {
+    for (; tile + Waves < tiles_; tile += Waves) {
       Scores<M, C> scores = logits(wave, query, tile);
       if constexpr (C::general) mask_before_window(wave, tile);
       next_ = checked(next_);
       wave.keep_order();
       keys_.request(wave, stream_.keys, next_);
       wave.keep_order();
-      const Blocks after_next = blocks_of(wave, tile + 2 * waves);
+      const Blocks after_next = blocks_of(wave, tile + 2 * Waves);
       add_values<true>(wave, scores);
       next_ = after_next;
     }
@@ -78,6 +87,7 @@ class WaveStream {
   }
 
  private:
+  static HPA_DEVICE int tiles_of(int begin, int end) { return int(unsigned(end - begin + Traits::tokens - 1) / Traits::tokens); }
   HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
 
   HPA_DEVICE void mask_before_window(Wave& wave, int tile) {
@@ -85,10 +95,8 @@ class WaveStream {
     if (visible.begin > 0) mask_values<M, C>(wave, values_, visible);
   }
 
-  /// Past the last tile the ids of the last one are read again: nothing uses them.
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
-    const int inside = tile < tiles_ ? tile : tiles_ - 1;
-    return read_blocks<Traits::tokens, C::block_size>(wave, stream_.table_row, stream_.begin + inside * Traits::tokens, stream_.end);
+    return blocks_of(wave, stream_.table_row, stream_.begin, stream_.end, tile);
   }
 
   HPA_DEVICE Blocks checked(const Blocks& blocks) {

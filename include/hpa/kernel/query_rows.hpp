@@ -22,22 +22,31 @@ struct RowPlace {
   std::int32_t query_row, head;
 };
 
+/// Query heads a KV head.
+struct GqaRatio {
+  std::int32_t ratio;
+  float inverse;
+  /// index / ratio, exact for index < 16 * ratio: the quotient of index + 1/2 is further from an integer than its rounding reaches.
+  HPA_HOST_DEVICE std::int32_t divide(std::int32_t index) const { return std::int32_t((float(index) + 0.5f) * inverse); }
+};
+
 /// The rows of one pass: of all (query row, head) pairs that read one KV head, heads fastest, up to `Rows` from the part's first on.
 template <class C, int Rows>
 struct QueryRows {
   std::int32_t first_head;  // of the KV head's query heads; in the plain case, of the pass's
-  std::int32_t first, count, gqa_ratio;
+  std::int32_t first, count;
+  GqaRatio gqa;
 
-  /// Not positive when the part has no rows of this item.
-  static HPA_DEVICE QueryRows of(std::int32_t kv_head, std::int32_t part, std::int32_t gqa_ratio, const Item& item) {
-    const std::int32_t first = part * Rows, left = (C::general ? gqa_ratio * item.rows : gqa_ratio) - first;
-    return {kv_head * gqa_ratio + (C::general ? 0 : first), first, left < Rows ? left : Rows, gqa_ratio};
+  /// `count` is not positive when the part has no rows of this item.
+  static HPA_DEVICE QueryRows of(std::int32_t kv_head, std::int32_t part, const GqaRatio& gqa, const Item& item) {
+    const std::int32_t first = part * Rows, left = (C::general ? gqa.ratio * item.rows : gqa.ratio) - first;
+    return {kv_head * gqa.ratio + (C::general ? 0 : first), first, left < Rows ? left : Rows, gqa};
   }
 
   HPA_DEVICE RowPlace at(int row) const {
     if constexpr (!C::general) return {0, first_head + row};
-    const auto index = unsigned(first + row), query_row = index / unsigned(gqa_ratio);
-    return {std::int32_t(query_row), first_head + std::int32_t(index - query_row * unsigned(gqa_ratio))};
+    const std::int32_t index = first + row, query_row = gqa.divide(index);
+    return {query_row, first_head + index - query_row * gqa.ratio};
   }
   /// Rows past the last are read as the last one's, so that nothing is masked.
   HPA_DEVICE RowPlace inside(int row) const { return at(row < count ? row : count - 1); }
@@ -54,14 +63,16 @@ struct FeatureParams {
 
 /// What a row must know of itself at every tile. In LDS, one a row of the pass.
 struct alignas(16) RowFacts {
-  float slope;             // ALiBi, times log2(e)
-  std::int32_t position;   // of the row in its sequence
-  std::int32_t begin;      // the first key that its window leaves
-  std::uint32_t new_keys;  // bit i: sees the sequence's i-th new token
+  float slope;            // ALiBi, times log2(e)
+  std::int32_t position;  // of the row in its sequence
+  std::int32_t begin;     // the first key that its window leaves
+  std::uint32_t sees;     // bit 0: the tokens before the new ones; bit 1 + i: the sequence's i-th new token
 
-  HPA_DEVICE bool sees(int key, int first_new) const {
-    const int among_new = key - first_new;
-    return key >= begin && (among_new < 0 || (among_new < 32 && (new_keys >> among_new & 1) != 0));
+  /// Infinity for a key that the row sees, else less: what scores are cut to. Arithmetic alone, as compares would take registers.
+  HPA_DEVICE float limit(int key, int first_new) const {
+    const int place = key - first_new + 1, bit = place < 0 ? 0 : place > 31 ? 31 : place;
+    const std::uint32_t hidden = ~(sees >> bit) << 31 | (std::uint32_t(key - begin) & 0x80000000u);
+    return float_of(0x7f800000u | hidden);
   }
 };
 
@@ -93,7 +104,8 @@ HPA_DEVICE RowFacts read_facts(const FeatureParams& f, const Item& item, const R
   const std::uint32_t all_new = (1u << item.rows) - 1;  // at most 16 rows
   std::uint32_t new_keys = f.causal ? (2u << row.query_row) - 1 : all_new;
   if (f.tree_masks != nullptr) new_keys = all_new & Wave::template load<std::uint32_t>(f.tree_masks + item.query_row + row.query_row);
-  return {slope * log2_e, position, f.window == 0 ? 0 : end - f.window, new_keys};
+  const std::int32_t begin = f.window == 0 || end < f.window ? 0 : end - f.window;
+  return {slope * log2_e, position, begin, new_keys << 1 | 1};
 }
 
 }  // namespace hpa::kernel

@@ -79,46 +79,44 @@ struct ValueTile {
   }
 };
 
-/// The query rows of one tile, in LDS as operands [step][lane]. Each wave brings a share of the steps.
-template <class M, class C>
+/// The query rows of one tile, in LDS as operands [step][lane]. Each of the workgroup's waves brings a share of the steps.
+template <class M, class C, int Waves>
 struct QueryTile {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
   using Operand = Words<Products::query_words>;
-  static constexpr int waves = M::decode_waves;
-  static constexpr int turns = int(ceil_div(Traits::steps, waves));
+  static constexpr int turns = int(ceil_div(Traits::steps, Waves));
   static constexpr int lds_bytes = Traits::steps * M::width * int(sizeof(Operand));
 
   typename Traits::template Lane<Operand> share[turns];
 
-  /// `row_address(row)` is the first element of a query row; rows past the last are given the last one's, so nothing is masked.
+  /// `row_address(row)` is the first element of a query row; rows past the last are given the last one's, so nothing is masked. A
+  /// wave without a step of its own asks for a piece of one row: that is cheaper than a branch.
   template <class RowAddress>
   HPA_DEVICE void request(const typename M::Wave& wave, RowAddress&& row_address) {
-    each_step(wave, [&](int turn, int step) {
-      wave.each([&](int lane) {
+    HPA_UNROLL
+    for (int turn = 0; turn < turns; ++turn) {
+      const int step = wave.index() + turn * Waves, piece = int(unsigned(step) % Traits::steps);
+      const bool own = has_step(step);
+      wave.each_afresh([&](int lane) {
         load_runs<typename M::Wave, C::query, Products::query_run>(wave, share[turn][lane], [&](int i) {
-          const Place at = Products::query_at(lane, step, i);
-          return row_address(at.token) + at.element * size_of(C::query);
+          const Place at = Products::query_at(lane, piece, i);
+          return row_address(own ? at.token : 0) + at.element * size_of(C::query);
         });
       });
-    });
+    }
   }
 
   HPA_DEVICE void stage(const typename M::Wave& wave, Operand* lds) const {
-    each_step(wave, [&](int turn, int step) {
-      wave.each([&](int lane) { lds[step * M::width + lane] = share[turn][lane]; });
-    });
+    HPA_UNROLL
+    for (int turn = 0; turn < turns; ++turn) {
+      const int step = wave.index() + turn * Waves;
+      if (has_step(step)) wave.each([&](int lane) { lds[step * M::width + lane] = share[turn][lane]; });
+    }
   }
 
  private:
-  template <class F>
-  static HPA_DEVICE void each_step(const typename M::Wave& wave, F&& f) {
-    HPA_UNROLL
-    for (int turn = 0; turn < turns; ++turn) {
-      const int step = wave.index() + turn * waves;
-      if (Traits::steps % waves == 0 || step < Traits::steps) f(turn, step);
-    }
-  }
+  static HPA_DEVICE bool has_step(int step) { return Traits::steps % Waves == 0 || step < Traits::steps; }
 };
 
 }  // namespace hpa::kernel

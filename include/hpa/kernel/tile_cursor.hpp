@@ -19,7 +19,7 @@ struct RingParams : DecodeParamsOf<C> {
 
   HPA_HOST_DEVICE std::int32_t kv_head(std::int32_t column) const { return parts_a_head == 1 ? column : column / parts_a_head; }
   HPA_HOST_DEVICE std::int32_t part(std::int32_t column) const { return parts_a_head == 1 ? 0 : column % parts_a_head; }
-  HPA_DEVICE Rows rows_of(const Work& work) const { return Rows::of(kv_head(work.column), part(work.column), this->gqa_ratio, work.item); }
+  HPA_DEVICE Rows rows_of(const Work& work) const { return Rows::of(kv_head(work.column), part(work.column), this->gqa, work.item); }
 };
 
 /// One workgroup's share of all (item, column) pairs: every so many, columns running fastest.

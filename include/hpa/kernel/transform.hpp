@@ -43,12 +43,10 @@ struct Scores {
       each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
         score = score + row.slope * float(first_key + token - row.position);
       });
-    if (!f.all.from(first_key).whole(Traits::tokens)) {
-      const float unseen = float_of(wave.made_anew(bits_of(-__builtin_inff())));
+    if (!f.all.from(first_key).whole(Traits::tokens))
       each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
-        if (!row.sees(first_key + token, f.first_new)) score = unseen;
+        score = M::min(score, row.limit(first_key + token, f.first_new));
       });
-    }
   }
 
   HPA_DEVICE void mask(const typename M::Wave& wave, const Visible& visible) {
