@@ -20,11 +20,11 @@ inline constexpr bool converts = Type == DType::e4m3_fnuz ? converts_fnuz
                                                           : (Type == DType::e4m3_ocp || Type == DType::e5m2_ocp) && converts_ocp;
 
 template <DType From, DType To>
-HPA_DEVICE Words<2> widen_by_bits(std::uint32_t codes);
+__device__ Words<2> widen_by_bits(std::uint32_t codes);
 template <DType From, DType To>
-HPA_DEVICE Words<2> widen_natively(std::uint32_t codes);
+__device__ Words<2> widen_natively(std::uint32_t codes);
 template <DType To>
-HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d);
+__device__ std::uint32_t narrow_natively(float a, float b, float c, float d);
 
 #if defined(__HIP_DEVICE_COMPILE__)  // the host's half of a compilation needs the names only
 
