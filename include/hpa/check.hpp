@@ -27,15 +27,21 @@ inline constexpr int max_grid_yz = 65535;  // workgroups in y or z, of both make
 inline constexpr std::int64_t max_partitions = 0x7fffffff;
 inline constexpr const char* too_many_partitions = "more than 2^31 partitions: lower it, or max_seqs";
 inline constexpr std::int64_t max_stride = std::int64_t{1} << 44;  // elements: products with strides stay below 2^63 bytes
-inline constexpr int tile_rows = 16;      // query rows that one pass over the cache serves
+inline constexpr int max_query_rows = 16;  // of a sequence: a bit each in a tree mask, a pass each at a GQA ratio of 16
 
-constexpr int row_tiles(const DecodeShape& shape) { return int(kernel::ceil_div(shape.gqa_ratio(), tile_rows)); }
+/// What a menu without Features::all says to the shapes that need it.
+template <class Menu>
+struct PlainOnly {
+  static constexpr const char* only = "not compiled in; this menu has Features::plain alone";
+  static constexpr bool allows(bool plain) { return plain || Menu::feature_sets::has(Features::all); }
+};
 
 /// Rules in order; a rule may rely on those above it.
 template <class Menu>
 struct RuleTable {
   using S = const DecodeShape&;
   using D = const Device&;
+  using Plain = PlainOnly<Menu>;
   static constexpr Status bad = Status::invalid_argument, none = Status::unsupported;
   static constexpr std::array rules = {  // an array that knows its size: nvcc loops over no other
       Rule{bad, "num_heads", "must be positive", [](S s, D) { return s.num_heads > 0; }},
@@ -52,27 +58,35 @@ struct RuleTable {
       Rule{bad, "device", "compute_units must be positive", [](S, D d) { return d.compute_units > 0; }},
       Rule{none, "device", nullptr, [](S, D d) { return Menu::Machine::runs_on(d.arch); }},
       Rule{none, "query", AxisText<typename Menu::query_types>::text.data, [](S s, D) { return Menu::query_types::has(s.query); }},
-      Rule{none, "kv", "must be the query's type", [](S s, D) { return s.kv == s.query; }},
-      Rule{none, "out", "must be the query's type", [](S s, D) { return s.out == s.query; }},
+      Rule{none, "kv", "16-bit KV must be of the query's type", [](S s, D) { return size_of(s.kv) == 1 || s.kv == s.query; }},
+      Rule{none, "kv", AxisText<typename Menu::kv_types>::text.data, [](S s, D) { return Menu::kv_types::has(s.kv); }},
+      Rule{none, "out", "must be the query's type or an FP8 one",
+       [](S s, D) { return s.out == s.query || (size_of(s.out) == 1 && s.out != DType::i8); }},
+      Rule{none, "out", Plain::only, [](S s, D) { return Plain::allows(s.out == s.query); }},
       Rule{none, "layout", "only KvLayout::vllm", [](S s, D) { return s.layout == KvLayout::vllm; }},
       Rule{none, "split", "only Split::by_length", [](S s, D) { return s.split == Split::by_length; }},
       Rule{none, "head_size", AxisText<typename Menu::head_sizes>::text.data, [](S s, D) { return Menu::head_sizes::has(s.head_size); }},
       Rule{none, "head_size_v", "must equal head_size", [](S s, D) { return s.head_size_of_v() == s.head_size; }},
       Rule{none, "block_size", AxisText<typename Menu::block_sizes>::text.data,
        [](S s, D) { return Menu::block_sizes::has(s.block_size); }},
-      Rule{none, "max_query_len", "only one query row a sequence", [](S s, D) { return s.max_query_len == 1; }},
-      Rule{none, "alibi", AxisText<typename Menu::alibi>::text.data, [](S s, D) { return Menu::alibi::has(s.alibi); }},
-      Rule{none, "sliding_window", "not supported", [](S s, D) { return !s.sliding_window; }},
-      Rule{none, "soft_cap", "not supported", [](S s, D) { return !s.soft_cap; }},
-      Rule{none, "sinks", "not supported", [](S s, D) { return !s.sinks; }},
-      Rule{none, "causal", "only causal order", [](S s, D) { return s.causal; }},
-      Rule{none, "tree_mask", "not supported", [](S s, D) { return !s.tree_mask; }},
-      Rule{none, "token_scales", "not supported", [](S s, D) { return !s.token_scales; }},
+      Rule{none, "max_query_len", Plain::only, [](S s, D) { return Plain::allows(s.max_query_len == 1); }},
+      Rule{none, "max_query_len", "more than 16 query rows", [](S s, D) { return s.max_query_len <= max_query_rows; }},
+      Rule{none, "alibi", Plain::only, [](S s, D) { return Plain::allows(!s.alibi); }},
+      Rule{none, "sliding_window", Plain::only, [](S s, D) { return Plain::allows(!s.sliding_window); }},
+      Rule{none, "soft_cap", Plain::only, [](S s, D) { return Plain::allows(!s.soft_cap); }},
+      Rule{none, "sinks", Plain::only, [](S s, D) { return Plain::allows(!s.sinks); }},
+      Rule{none, "tree_mask", Plain::only, [](S s, D) { return Plain::allows(!s.tree_mask); }},
+      Rule{none, "token_scales", Plain::only, [](S s, D) { return Plain::allows(!s.token_scales); }},
+      Rule{bad, "tree_mask", "stands in place of causal order: causal must be set", [](S s, D) { return !s.tree_mask || s.causal; }},
+      Rule{none, "tree_mask", "not with alibi: the depth of a row in the tree is not known", [](S s, D) { return !s.tree_mask || !s.alibi; }},
+      Rule{none, "tree_mask", "not with sliding_window: the depth of a row in the tree is not known",
+       [](S s, D) { return !s.tree_mask || !s.sliding_window; }},
+      Rule{none, "token_scales", "only with i8 KV", [](S s, D) { return !s.token_scales || s.kv == DType::i8; }},
       Rule{none, "num_heads", "more than 65535 heads", [](S s, D) { return s.num_heads <= max_grid_yz; }},
       Rule{none, "max_seqs", "more than 2^26 sequences", [](S s, D) { return s.max_seqs <= 1 << 26; }},
       Rule{none, "max_seq_len", "more than 2^30 tokens", [](S s, D) { return s.max_seq_len <= 1 << 30; }},
       Rule{none, "max_total_kv_tokens", too_many_partitions,
-       [](S s, D d) { return kernel::max_items(s, kernel::partition_rule(s, d)) <= max_partitions; }},
+       [](S s, D d) { return kernel::max_slots(s, kernel::partition_rule(s, d)) <= max_partitions; }},
   };
 };
 
@@ -113,13 +127,18 @@ struct PointerRule {
 };
 
 template <std::size_t N>
-inline Verdict check_pointers(const PointerRule (&pointers)[N]) {
-  for (const PointerRule& rule : pointers)
-    if (rule.pointer == nullptr) return {Status::invalid_argument, rule.field, "must not be null"};
+inline Verdict check_alignment(const PointerRule (&pointers)[N]) {
   for (const PointerRule& rule : pointers)
     if (!aligned(rule.pointer, rule.alignment))
       return {Status::invalid_argument, rule.field, rule.alignment == 16 ? "must be 16-byte aligned" : "not aligned to its elements"};
   return {};
+}
+
+template <std::size_t N>
+inline Verdict check_pointers(const PointerRule (&pointers)[N]) {
+  for (const PointerRule& rule : pointers)
+    if (rule.pointer == nullptr) return {Status::invalid_argument, rule.field, "must not be null"};
+  return check_alignment(pointers);
 }
 
 /// A pointer or value that belongs to a feature: given exactly when the shape has the feature.
@@ -143,6 +162,12 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
       check_feature(false, args.v_scale != nullptr && size_of(shape.kv) == 2, "v_scale", "", "given, but 16-bit KV has no scale"),
       check_feature(false, args.out_scale != nullptr && size_of(shape.out) == 2, "out_scale", "",
                     "given, but 16-bit output has no scale"),
+      check_feature(shape.tree_mask, args.tree_masks != nullptr, "tree_masks", "must not be null: shape.tree_mask is set",
+                    "given, but shape.tree_mask is not set"),
+      check_feature(shape.token_scales, args.key_token_scales != nullptr, "key_token_scales",
+                    "must not be null: shape.token_scales is set", "given, but shape.token_scales is not set"),
+      check_feature(shape.token_scales, args.value_token_scales != nullptr, "value_token_scales",
+                    "must not be null: shape.token_scales is set", "given, but shape.token_scales is not set"),
       check_feature(false, args.key_token_stride != 0 && shape.layout == KvLayout::vllm, "key_token_stride", "",
                     "given, but the vllm layout has no token stride"),
       check_feature(false, args.value_token_stride != 0 && shape.layout == KvLayout::vllm, "value_token_stride", "",
@@ -181,13 +206,23 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
   if (args.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
   const detail::PointerRule pointers[] = {
       {args.query, 16, "query"},   {args.key_cache, 16, "key_cache"},       {args.value_cache, 16, "value_cache"},
-      {args.out, 8, "out"},        {args.block_tables, 4, "block_tables"}, {args.seq_lens, 4, "seq_lens"}};
+      {args.out, std::size_t(4 * size_of(shape.out)), "out"},        {args.block_tables, 4, "block_tables"}, {args.seq_lens, 4, "seq_lens"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  if (!detail::aligned(args.query_start_loc, 4)) return {bad, "query_start_loc", "not aligned to its elements"};
-  if (!detail::aligned(args.lse, 4)) return {bad, "lse", "not aligned to its elements"};
-  if (!detail::aligned(args.alibi_slopes, 4)) return {bad, "alibi_slopes", "not aligned to its elements"};
+  const detail::PointerRule optional_pointers[] = {{args.query_start_loc, 4, "query_start_loc"},
+                                                   {args.lse, 4, "lse"},
+                                                   {args.alibi_slopes, 4, "alibi_slopes"},
+                                                   {args.sinks, 4, "sinks"},
+                                                   {args.k_scale, 4, "k_scale"},
+                                                   {args.v_scale, 4, "v_scale"},
+                                                   {args.out_scale, 4, "out_scale"},
+                                                   {args.key_token_scales, 4, "key_token_scales"},
+                                                   {args.value_token_scales, 4, "value_token_scales"},
+                                                   {args.tree_masks, 4, "tree_masks"}};
+  if (Verdict v = detail::check_alignment(optional_pointers); !v) return v;
   if (Verdict v = detail::check_features(shape, args); !v) return v;
   if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
+  if (shape.soft_cap && !(args.soft_cap > 0.f && std::isfinite(args.soft_cap))) return {bad, "soft_cap", "must be positive and finite"};
+  if (shape.sliding_window && args.window < 0) return {bad, "window", "must be positive"};
   if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
                                         shape.head_size, shape.num_heads, per_16_bytes(shape.query),
                                         detail::elements_in_4_gib(shape.query), detail::max_stride);

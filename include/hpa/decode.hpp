@@ -42,13 +42,32 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   params.table_row_stride = args.block_table_row_stride == 0 ? args.block_table_width : args.block_table_row_stride;
   params.result = {row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out),
                    args.lse, p.parts.partials, p.parts.states, shape.num_heads};
-  params.alibi_slopes = args.alibi_slopes;
   params.header = p.parts.header;
   params.items = p.parts.items;
   params.gqa_ratio = shape.gqa_ratio();
   params.scale_log2 = (args.scale == 0.f ? 1.f / std::sqrt(float(shape.head_size)) : args.scale) * kernel::log2_e;
   params.stamp = p.stamp;
   return params;
+}
+
+/// The parameters of one instance: the common ones, and those of what it can do.
+template <class C>
+kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
+  kernel::DecodeParamsOf<C> params{};
+  static_cast<kernel::DecodeParams&>(params) = decode_params(shape, args, p);
+  if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.k_scale, args.v_scale};
+  if constexpr (C::general) {
+    static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e, args.window,
+                                                   shape.causal};
+    static_cast<kernel::FinishParams&>(params) = {args.sinks, args.out_scale, shape.out};
+  }
+  return params;
+}
+
+/// Passes over a KV head's cache that its query rows need.
+template <class C>
+int passes(const DecodeShape& shape) {
+  return int(kernel::ceil_div(std::int64_t{shape.gqa_ratio()} * shape.max_query_len, C::tile_rows));
 }
 
 /// Workgroups of `waves` waves for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than pieces.
@@ -61,11 +80,11 @@ inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int w
 /// Where rows fill the chip, workgroups share a compute unit and hide each other's merges; else one has it to itself, so that a row
 /// is cut into fewer partitions.
 template <class Machine, class C>
-Verdict launch_ring(const DecodeShape& shape, const Prepared& p, const kernel::DecodeParams& params, Stream stream) {
+Verdict launch_ring(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   using Shared = kernel::RingKernel<Machine, C, Machine::decode_waves>;
   using Alone = kernel::RingKernel<Machine, C, Machine::lone_decode_waves>;
-  const int parts = int(kernel::ceil_div(shape.gqa_ratio(), C::tile_rows)), columns = shape.num_kv_heads * parts;
-  const kernel::RingParams ring{params, columns, parts};
+  const int parts = passes<C>(shape), columns = shape.num_kv_heads * parts;
+  const kernel::RingParams<C> ring{params_of<C>(shape, args, p), columns, parts};
   const std::int64_t work = p.layout.max_items * columns;
   if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>({grid_x(work, 1, p.device, Shared::waves)}, ring, stream);
   return arch::launch<Alone>({grid_x(work, 1, p.device, Alone::waves)}, ring, stream);
@@ -73,27 +92,28 @@ Verdict launch_ring(const DecodeShape& shape, const Prepared& p, const kernel::D
 
 /// The decode kernel that suits the machine and the rows of a KV head.
 template <class Machine, class C>
-Verdict launch_decode(const DecodeShape& shape, const Prepared& p, const kernel::DecodeParams& params, Stream stream) {
+Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   if constexpr (Machine::copies_to_lds) {
-    if (shape.gqa_ratio() <= kernel::FewRows<C>::tile_rows) return launch_ring<Machine, kernel::FewRows<C>>(shape, p, params, stream);
-    return launch_ring<Machine, C>(shape, p, params, stream);
+    using Few = kernel::FewRows<C>;
+    return passes<Few>(shape) == 1 ? launch_ring<Machine, Few>(shape, args, p, stream) : launch_ring<Machine, C>(shape, args, p, stream);
   } else {
-    const int y = shape.num_kv_heads, z = row_tiles(shape);
+    const int y = shape.num_kv_heads, z = passes<C>(shape);
     using Decode = kernel::DecodeKernel<Machine, C>;
-    return arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, Decode::waves), y, z}, params, stream);
+    return arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, Decode::waves), y, z},
+                                params_of<C>(shape, args, p), stream);
   }
 }
 
 template <class Machine, class C>
 Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
-  const kernel::DecodeParams params = decode_params(shape, args, p);
-  if (Verdict v = launch_decode<Machine, C>(shape, p, params, stream); !v) return v;
+  if (Verdict v = launch_decode<Machine, C>(shape, args, p, stream); !v) return v;
   if (p.layout.max_slots == 0) return {};
-  using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::out>;
+  using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::query, C::general>;
+  const kernel::DecodeParamsOf<C> params = params_of<C>(shape, args, p);
   const int reduce_y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));
   const std::int64_t workgroups = kernel::ceil_div(p.layout.max_split_rows, Reduce::waves);
   return arch::launch<Reduce>({grid_x(workgroups, reduce_y, p.device, Reduce::waves), reduce_y},
-                              {params.result, p.parts.header, p.parts.split_rows, p.stamp}, stream);
+                              {params, params.result, p.parts.header, p.parts.split_rows, p.stamp}, stream);
 }
 
 }  // namespace detail
@@ -122,8 +142,7 @@ Verdict paged_attention(const DecodeShape& shape, const DecodeArgs& args, Worksp
 /// workspace_bytes_with<Config>().
 template <class Config, class Machine = arch::DefaultMachine>
 Verdict decode_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
-  using Menu = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::alibi>, Machine>;
-  const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, Config::partition_tokens);
+  const detail::Prepared p = detail::prepare<menu_of<Config, Machine>>(shape, args, workspace, Config::partition_tokens);
   if (!p.verdict) return p.verdict;
   return detail::run_decode<Machine, Config>(shape, args, p, stream);
 }

@@ -29,50 +29,59 @@ struct axis {
 };
 
 /// A menu of decode kernels for one machine: the product of its axes.
-template <class MachineType, class QueryTypes, class HeadSizes, class BlockSizes, class Alibi>
+template <class MachineType, class QueryTypes, class HeadSizes, class BlockSizes, class FeatureSets, class KvTypes>
 struct menu {
   using Machine = MachineType;
-  using query_types = QueryTypes;  // of query, KV and output alike
+  using query_types = QueryTypes;  // and of 16-bit KV and output
   using head_sizes = HeadSizes;
   using block_sizes = BlockSizes;
-  using alibi = Alibi;
-  static constexpr std::size_t decode_kernels = QueryTypes::size * HeadSizes::size * BlockSizes::size * Alibi::size;
+  using feature_sets = FeatureSets;
+  using kv_types = KvTypes;
 
-  /// Calls f(Config<..>{}) for the kernel that computes `shape`; false when there is none.
+  /// The kernels that dispatch() may choose. 16-bit KV goes with queries of its own type alone.
+  static constexpr bool has_kv(DType query, DType kv) { return KvTypes::has(kv) && (size_of(kv) == 1 || kv == query); }
+
+  /// Calls f(Config<..>{}) for the kernel that computes `shape`; false when there is none. The plain kernel where it will do.
   template <class F>
   static bool dispatch(const DecodeShape& shape, F&& f) {
     if (!is_compiled(shape)) return false;
-    QueryTypes::visit(shape.query, [&](auto query) { dispatch_rest(shape, query, f); });
+    const bool plain = FeatureSets::has(Features::plain) && !needs_features(shape);
+    FeatureSets::visit(plain ? Features::plain : Features::all, [&](auto features) {
+      QueryTypes::visit(shape.query, [&](auto query) {
+        KvTypes::visit(shape.kv, [&](auto kv) { dispatch_sizes(shape, features, query, kv, f); });
+      });
+    });
     return true;
   }
 
   /// Whether the shape's values are all on the axes, and the rest is what these kernels compute.
   static constexpr bool is_compiled(const DecodeShape& shape) {
-    return QueryTypes::has(shape.query) && shape.kv == shape.query && shape.out == shape.query &&
-           HeadSizes::has(shape.head_size) && shape.head_size_of_v() == shape.head_size && BlockSizes::has(shape.block_size) &&
-           Alibi::has(shape.alibi) && shape.layout == KvLayout::vllm;
+    return QueryTypes::has(shape.query) && has_kv(shape.query, shape.kv) && HeadSizes::has(shape.head_size) &&
+           shape.head_size_of_v() == shape.head_size && BlockSizes::has(shape.block_size) && shape.layout == KvLayout::vllm &&
+           (FeatureSets::has(Features::all) || !needs_features(shape));
   }
 
  private:
-  template <class Query, class F>
-  static void dispatch_rest(const DecodeShape& shape, Query query, F&& f) {
-    HeadSizes::visit(shape.head_size, [&](auto head_size) {
-      BlockSizes::visit(shape.block_size, [&](auto block_size) {
-        Alibi::visit(shape.alibi, [&](auto alibi_on) {
-          f(Config<decltype(head_size)::value, decltype(block_size)::value, decltype(query)::value, decltype(query)::value, 0,
-                   decltype(alibi_on)::value>{});
+  template <class FeatureSet, class Query, class Kv, class F>
+  static void dispatch_sizes([[maybe_unused]] const DecodeShape& shape, FeatureSet, Query, Kv, [[maybe_unused]] F& f) {
+    if constexpr (has_kv(Query::value, Kv::value)) {
+      HeadSizes::visit(shape.head_size, [&](auto head_size) {
+        BlockSizes::visit(shape.block_size, [&](auto block_size) {
+          f(Config<decltype(head_size)::value, decltype(block_size)::value, Query::value, Kv::value, 0, FeatureSet::value>{});
         });
       });
-    });
+    }
   }
 };
 
-/// What is compiled when nothing else is asked for. An engine that needs less names a smaller menu and compiles only that:
-///   using mine = hpa::menu_for<hpa::axis<hpa::DType::bf16>, hpa::axis<128>, hpa::axis<16>>;
+/// What is compiled when nothing else is asked for. An engine that needs less names a smaller menu and compiles only that; one with
+/// 8-bit KV names its type:
+///   using mine = hpa::menu_for<hpa::axis<hpa::DType::bf16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
+///                              hpa::axis<hpa::DType::bf16, hpa::DType::e4m3_fnuz>>;
 ///   hpa::decode<mine>(shape, args, workspace, stream);
 template <class QueryTypes = axis<DType::f16, DType::bf16>, class HeadSizes = axis<64, 128>, class BlockSizes = axis<16, 32>,
-          class Alibi = axis<false, true>, class Machine = arch::DefaultMachine>
-using menu_for = menu<Machine, QueryTypes, HeadSizes, BlockSizes, Alibi>;
+          class FeatureSets = axis<Features::plain, Features::all>, class KvTypes = QueryTypes, class Machine = arch::DefaultMachine>
+using menu_for = menu<Machine, QueryTypes, HeadSizes, BlockSizes, FeatureSets, KvTypes>;
 
 using default_menu = menu_for<>;
 

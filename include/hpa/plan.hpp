@@ -11,7 +11,8 @@ namespace detail {
 /// A mark of what a plan was made for; decode() refuses a workspace that was planned for something else.
 constexpr std::uint32_t stamp_of(const DecodeShape& shape, const DecodeArgs& args, int partition_tokens) {
   const std::int64_t fields[] = {shape.head_size,     shape.block_size,  shape.num_heads,         shape.num_kv_heads, shape.max_seqs,
-                                 shape.max_query_len, shape.max_seq_len, shape.total_kv_tokens(), args.num_seqs,      partition_tokens};
+                                 shape.max_query_len, shape.max_seq_len, shape.total_kv_tokens(), args.num_seqs,      partition_tokens,
+                                 shape.sliding_window ? args.window : 0, shape.ordered()};
   std::uint32_t hash = 2166136261u;  // FNV-1a
   for (const std::int64_t field : fields)
     for (int byte = 0; byte < 8; ++byte) hash = (hash ^ std::uint32_t(field >> (8 * byte) & 0xff)) * 16777619u;
@@ -34,7 +35,7 @@ Prepared prepare(const DecodeShape& shape, const DecodeArgs& args, const Workspa
   if (p.verdict = current_device(&p.device); !p.verdict) return p;
   if (p.verdict = check<Menu>(shape, args, p.device); !p.verdict) return p;
   p.rule = kernel::partition_rule(shape, p.device, partition_tokens);
-  if (kernel::max_items(shape, p.rule) > max_partitions) {
+  if (kernel::max_slots(shape, p.rule) > max_partitions) {
     p.verdict = {Status::unsupported, "max_total_kv_tokens", too_many_partitions};
     return p;
   }
@@ -53,6 +54,9 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
                                   args.query_start_loc,
                                   args.num_seqs,
                                   shape.max_query_len,
+                                  shape.sliding_window ? args.window : 0,
+                                  shape.block_size,
+                                  shape.ordered(),
                                   shape.max_seq_len,
                                   std::int64_t{args.block_table_width} * shape.block_size,
                                   shape.total_kv_tokens(),
@@ -79,7 +83,7 @@ Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspa
 
 /// The menu that has the one kernel.
 template <class Config, class Machine = arch::DefaultMachine>
-using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::alibi>, Machine>;
+using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::features>, axis<Config::kv>, Machine>;
 
 /// plan() for decode_with<Config>(): partitions of Config::partition_tokens.
 template <class Config, class Machine = arch::DefaultMachine>
@@ -93,7 +97,7 @@ template <class Config, class Machine = arch::DefaultMachine>
 std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device) {
   if (!check<menu_of<Config, Machine>>(shape, device)) return 0;
   const kernel::PartitionRule rule = kernel::partition_rule(shape, device, Config::partition_tokens);
-  return kernel::max_items(shape, rule) > detail::max_partitions ? 0 : kernel::layout_of(shape, rule).bytes;
+  return kernel::max_slots(shape, rule) > detail::max_partitions ? 0 : kernel::layout_of(shape, rule).bytes;
 }
 
 /// After a synchronise: what the last plan and the decodes after it found wrong in the device data; ok when nothing. Waits for the

@@ -45,6 +45,8 @@ struct DecodeShape {
   bool tree_mask = false;     // args.tree_masks says which of a sequence's new tokens a row sees, instead of causal order
   bool token_scales = false;  // i8 KV with a scale for each (token, KV head), of keys and of values
 
+  /// Positions of rows are known: row j of q is at seq_len - q + j and sees what lies before it.
+  constexpr bool ordered() const { return causal && !tree_mask; }
   constexpr int head_size_of_v() const { return head_size_v == 0 ? head_size : head_size_v; }
   constexpr int gqa_ratio() const { return num_heads / num_kv_heads; }
   constexpr std::int64_t total_kv_tokens() const {
@@ -52,5 +54,11 @@ struct DecodeShape {
     return max_total_kv_tokens == 0 || max_total_kv_tokens > all ? all : max_total_kv_tokens;
   }
 };
+
+/// Whether the shape asks for more than the plain kernel does: Features::all.
+constexpr bool needs_features(const DecodeShape& shape) {
+  return shape.max_query_len > 1 || shape.out != shape.query || shape.alibi || shape.sliding_window || shape.soft_cap || shape.sinks ||
+         shape.tree_mask || shape.token_scales;  // one row sees all keys, in causal order or not
+}
 
 }  // namespace hpa

@@ -23,7 +23,8 @@ constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& d
   rule.whole_row_tokens = tuned.whole_row_tokens;
   rule.long_partition = tuned.long_partition;
   rule.min_partition = tuned.min_partition;
-  const int rows_a_pass = shape.gqa_ratio() < 16 ? shape.gqa_ratio() : 16;
+  const std::int64_t rows_a_head = std::int64_t{shape.gqa_ratio()} * shape.max_query_len;
+  const int rows_a_pass = rows_a_head < 16 ? int(rows_a_head) : 16;
   while (rule.min_partition < tuned.min_tokens_a_row * rows_a_pass) rule.min_partition *= 2;
   rule.min_saving = tuned.min_saving;
   return rule;
@@ -42,12 +43,17 @@ constexpr std::int64_t max_items(const DecodeShape& shape, const PartitionRule& 
   return by_length < by_total ? by_length : by_total;
 }
 
+/// Partial results that it can have at most: one for every query row of every item.
+constexpr std::int64_t max_slots(const DecodeShape& shape, const PartitionRule& rule) {
+  return max_items(shape, rule) * shape.max_query_len;
+}
+
 constexpr WorkspaceLayout layout_of(const DecodeShape& shape, const PartitionRule& rule) {
   const std::int64_t seqs = shape.max_seqs, parts = rule.max_partitions(shape.max_seq_len);
   WorkspaceLayout layout;
   layout.max_items = max_items(shape, rule);
-  layout.max_slots = parts > 1 ? layout.max_items : 0;
-  layout.max_split_rows = parts > 1 ? (seqs < layout.max_items / 2 ? seqs : layout.max_items / 2) : 0;
+  layout.max_slots = parts > 1 ? max_slots(shape, rule) : 0;
+  layout.max_split_rows = parts > 1 ? (seqs < layout.max_items / 2 ? seqs : layout.max_items / 2) * shape.max_query_len : 0;
   const auto after = [](std::size_t offset, std::int64_t count, std::size_t size) {
     return (offset + std::size_t(count) * size + 255) / 256 * 256;
   };

@@ -109,8 +109,8 @@ struct Cdna {
   using Floats4 = CdnaFloats4;
   static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
   static constexpr bool copies_to_lds = false;
-  template <DType Type, int>
-  using Products = CdnaProducts<Mfma<Type>>;
+  template <DType Query, DType Kv, int>
+  using Products = CdnaProducts<Mfma<Query>, Elements<Cdna, Kv, Query>>;
   template <class T, int Threads>
   using BlockScan = CdnaBlockScan<T, Threads>;
 

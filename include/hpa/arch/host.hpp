@@ -68,8 +68,9 @@ struct HostMachine {
   template <class T>
   using Lane = HostLane<T, Width>;
   using Floats4 = HostFloats4;
-  template <DType Type, int Rows>
-  using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Type>>, WarpProducts<EmulatedMma<Type>, Rows>>;
+  template <DType Query, DType Kv, int Rows>
+  using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Query>, Elements<HostMachine, Kv, Query>>,
+                                      WarpProducts<EmulatedMma<Query>, Rows, Elements<HostMachine, Kv, Query>>>;
   template <int Stages, class... Strips>
   using Copies = HostCopies<Stages, Strips...>;
 

@@ -77,8 +77,8 @@ struct Nvidia {
   template <class T>
   using Lane = DeviceLane<T>;
   using Floats4 = NvidiaFloats4;
-  template <DType Type, int Rows>
-  using Products = WarpProducts<Mma<Type>, Rows>;
+  template <DType Query, DType Kv, int Rows>
+  using Products = WarpProducts<Mma<Query>, Rows, Elements<Nvidia, Kv, Query>>;
   template <class T, int Threads>
   using BlockScan = NoBlockScan;
   template <int Stages, class... Strips>

@@ -11,7 +11,10 @@
 
 #include <cstdint>
 
+#include <type_traits>
+
 #include "hpa/arch/arch.hpp"
+#include "hpa/types.hpp"
 
 namespace hpa::arch {
 
@@ -57,15 +60,43 @@ struct Place {
   int token, element;
 };
 
+/// What a Products type must know of the cache's elements. 16 bits: operands of the products as they are.
+struct SixteenBits {
+  static constexpr int bytes = 2;
+};
+
+/// 8 bits: widened to the query's type, four at a time, as the products need them.
+template <class Machine, DType Kv, DType Query>
+struct EightBits {
+  static constexpr int bytes = 1;
+  /// Words [first, first + N) of an operand of 8-bit elements, a lane each.
+  template <int N, class Wave, class Operand>
+  static HPA_DEVICE auto widen(const Wave& wave, const Operand& operand, int first) {
+    typename Machine::template Lane<Words<2 * N>> wide;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int i = 0; i < N; ++i) {
+        const Words<2> four = Machine::template widen<Kv, Query>(operand[lane].word[first + i]);
+        wide[lane].word[2 * i] = four.word[0], wide[lane].word[2 * i + 1] = four.word[1];
+      }
+    });
+    return wide;
+  }
+};
+
+template <class Machine, DType Kv, DType Query>
+using Elements = std::conditional_t<size_of(Kv) == 2, SixteenBits, EightBits<Machine, Kv, Query>>;
+
 /// S^T = K Q^T and O^T = V^T P^T by 16x16x16 products, taken two at a time so that a lane's share of every operand is 16 bytes:
 /// the lower half feeds the first product, the upper half the second. Lane = (i = lane % 16, g = lane / 16).
 ///
-///   keys     A: token 8 (i / 4) + 4 product + i % 4, elements 8 g .. 8 g + 8 of a step of 32
-///   query    B: row i, elements 8 g .. 8 g + 8
+///   keys     A: token 8 (i / 4) + 4 product + i % 4, elements 8 g .. 8 g + 8 of a step of 32; of 8-bit elements 16 g .. 16 g + 16 of
+///               two steps, the first half of them for the first step
+///   query    B: row i, the same elements
 ///   scores   D: row i, tokens 8 g + 4 product .. + 4, which packed is the B operand of the output product
 ///   values   A: element i of 16, tokens 8 g .. 8 g + 8
 ///   output   D: row i, elements 4 g .. 4 g + 4 of 16
-template <class Instruction>
+template <class Instruction, class Kv = SixteenBits>
 struct CdnaProducts {
   static constexpr int width = 64;
   static constexpr int rows = 16;          // query rows of a tile
@@ -76,15 +107,18 @@ struct CdnaProducts {
   static constexpr int product_tokens = 4; // from a lane's token in one product to its token in the next
   static constexpr int element_step = 32;  // head elements that one call of scores() sums over
   static constexpr int dim_step = 16;      // head elements that one call of output() yields
-  static constexpr int key_words = 4, key_run = 8;      // registers a lane; elements of one head next to each other
+  static constexpr int key_steps = 2 / Kv::bytes;       // calls of scores() that one operand of keys serves
+  static constexpr int key_words = 4, key_run = 16 / Kv::bytes;  // registers a lane; elements of one head next to each other
   static constexpr int query_words = 4, query_run = 8;
-  static constexpr int value_words = 4, value_run = 8;  // tokens of one head element next to each other
+  static constexpr int value_words = 2 * Kv::bytes, value_run = 8;  // tokens of one head element next to each other
   static constexpr int prob_words = 4, output_run = 4;
 
   static HPA_HOST_DEVICE constexpr Place key_at(int lane, int product, int i) {
-    return {8 * (lane % 16 / 4) + 4 * product + lane % 4, 8 * (lane / 16) + i};
+    return {8 * (lane % 16 / 4) + 4 * product + lane % 4, key_run * (lane / 16) + i};
   }
-  static HPA_HOST_DEVICE constexpr Place query_at(int lane, int i) { return {lane % 16, 8 * (lane / 16) + i}; }
+  static HPA_HOST_DEVICE constexpr Place query_at(int lane, int step, int i) {
+    return {lane % 16, element_step * (step - step % key_steps) + key_run * (lane / 16) + 8 * (step % key_steps) + i};
+  }
   static HPA_HOST_DEVICE constexpr int score_row(int lane, int) { return lane % 16; }
   static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 8 * (lane / 16) + (4 * product + i); }
   static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {8 * (lane / 16) + i, lane % 16}; }
@@ -99,19 +133,23 @@ struct CdnaProducts {
   template <class Wave, class Packed>
   static HPA_DEVICE void to_operand(const Wave&, Packed&) {}
 
-  template <class D, class A, class B>
-  static HPA_DEVICE void scores(D& scores, const A& keys, const B& query) {
-    Instruction::fma2(scores, keys, query);
+  template <class Wave, class D, class A, class B>
+  static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query, [[maybe_unused]] int step) {
+    if constexpr (Kv::bytes == 2) Instruction::fma2(scores, keys, query);
+    else Instruction::fma2(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
   }
-  template <class D, class A, class B>
-  static HPA_DEVICE void output(D& output, const A& values, const B& probabilities) {
-    Instruction::fma2(output, values, probabilities);
+  /// Values of 16 bits or as the cache has them.
+  template <class Wave, class D, class A, class B>
+  static HPA_DEVICE void output([[maybe_unused]] const Wave& wave, D& output, const A& values, const B& probabilities) {
+    if constexpr (sizeof(values[0]) == 16) Instruction::fma2(output, values, probabilities);
+    else Instruction::fma2(output, Kv::template widen<2>(wave, values, 0), probabilities);
   }
 };
 
 /// S^T = K Q^T and O^T = V^T P^T by m16n8k16 products, eight query rows a slot. Lane = (r = lane / 4, c = lane % 4).
 ///
-///   keys     A: tokens token_of(r, 0) and token_of(r, 1), elements 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a step of 16
+///   keys     A: tokens token_of(r, 0) and token_of(r, 1), elements 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a step of 16; of 8-bit elements
+///               4 c .. 4 c + 4, two steps an operand
 ///   query    B: row r of the slot, the same elements
 ///   scores   D: the same tokens, rows 2 c and 2 c + 1 of the slot
 ///   values   A: elements r and r + 8 of 16, tokens 4 c .. 4 c + 4
@@ -119,7 +157,7 @@ struct CdnaProducts {
 ///
 /// So numbered, the eight keys of a matrix lie in eight different bank groups of LDS, a lane's values are 8 bytes of a row, and a
 /// lane's output rows are its score rows. Packed scores become the output product's operand by a transpose of 8x8 matrices.
-template <class Instruction, int Rows>
+template <class Instruction, int Rows, class Kv = SixteenBits>
 struct WarpProducts {
   static_assert(Rows == 8 || Rows == 16);
   static constexpr int width = 32;
@@ -131,19 +169,26 @@ struct WarpProducts {
   static constexpr int score_products = 1;
   static constexpr int element_step = 16;
   static constexpr int dim_step = 16;
-  static constexpr int key_words = 4, key_run = 2;
-  static constexpr int query_words = 2, query_run = 2;  // of a slot
-  static constexpr int value_words = 4, value_run = 4;
+  static constexpr int key_steps = 2 / Kv::bytes;
+  static constexpr int key_words = 4, key_run = 4 / Kv::bytes;
+  static constexpr int query_words = 2, query_run = 4 / Kv::bytes;  // of a slot
+  static constexpr int value_words = 2 * Kv::bytes, value_run = 4;
   static constexpr int prob_words = 2, output_run = 1;
 
   static HPA_HOST_DEVICE constexpr int token_of(int row, int half) { return 4 * (row / 2) + 2 * (half ^ row / 4) + row % 2; }
   static HPA_HOST_DEVICE constexpr Place key_at(int lane, int, int i) {
+    if (Kv::bytes == 1) return {token_of(lane / 4, i / 4 % 2), 4 * (lane % 4) + i % 4 + 16 * (i / 8)};
     return {token_of(lane / 4, i / 2 % 2), 2 * (lane % 4) + i % 2 + 8 * (i / 4)};
   }
-  /// The 16 bytes whose address the lane gives when the operand's four 8x8 matrices are loaded from LDS.
-  static HPA_HOST_DEVICE constexpr Place key_matrix_row(int lane) { return {token_of(lane % 8, lane / 8 % 2), 8 * (lane / 16)}; }
+  /// The 16 bytes whose address the lane gives when the operand's four 8x8 matrices (of 16 bits) are loaded from LDS.
+  static HPA_HOST_DEVICE constexpr Place key_matrix_row(int lane) {
+    return {token_of(lane % 8, lane / 8 % 2), 16 / Kv::bytes * (lane / 16)};
+  }
   /// Of slot 0; the other slots' rows come after.
-  static HPA_HOST_DEVICE constexpr Place query_at(int lane, int i) { return {lane / 4, 2 * (lane % 4) + i % 2 + 8 * (i / 2)}; }
+  static HPA_HOST_DEVICE constexpr Place query_at(int lane, int step, int i) {
+    if (Kv::bytes == 1) return {lane / 4, step * element_step + 4 * (lane % 4) + i};
+    return {lane / 4, step * element_step + 2 * (lane % 4) + i % 2 + 8 * (i / 2)};
+  }
   static HPA_HOST_DEVICE constexpr int score_row(int lane, int row) { return 8 * (row / 2) + 2 * (lane % 4) + row % 2; }
   static HPA_HOST_DEVICE constexpr int score_token(int lane, int, int i) { return token_of(lane / 4, i / 2); }
   static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {4 * (lane % 4) + i % 4, lane / 4 + 8 * (i / 4)}; }
@@ -163,13 +208,16 @@ struct WarpProducts {
     });
   }
 
-  template <class D, class A, class B>
-  static HPA_DEVICE void scores(D& scores, const A& keys, const B& query) {
-    Instruction::fma(scores, keys, query);
+  template <class Wave, class D, class A, class B>
+  static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query, [[maybe_unused]] int step) {
+    if constexpr (Kv::bytes == 2) Instruction::fma(scores, keys, query);
+    else Instruction::fma_rows(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
   }
-  template <class D, class A, class B>
-  static HPA_DEVICE void output(D& output, const A& values, const B& probabilities) {
-    Instruction::fma_rows(output, values, probabilities);
+  /// Values of 16 bits or as the cache has them.
+  template <class Wave, class D, class A, class B>
+  static HPA_DEVICE void output([[maybe_unused]] const Wave& wave, D& output, const A& values, const B& probabilities) {
+    if constexpr (sizeof(values[0]) == 16) Instruction::fma_rows(output, values, probabilities);
+    else Instruction::fma_rows(output, Kv::template widen<2>(wave, values, 0), probabilities);
   }
 };
 

@@ -1,7 +1,8 @@
 // The cache's writers on the device: append and copy_blocks, vllm layout. Elements are copied as bits, 16 bytes at a time.
 #pragma once
 
-#include "hpa/kernel/decode_kernel.hpp"
+#include "hpa/kernel/kv_view.hpp"
+#include "hpa/kernel/result.hpp"
 
 namespace hpa::kernel {
 

@@ -5,21 +5,30 @@
 
 namespace hpa {
 
+/// What a decode kernel can do beyond the plain case, which is one query row a sequence that sees all its keys, in and out of one type.
+enum class Features : std::uint8_t {
+  plain,  // nothing, and nothing of the rest costs it an instruction
+  all     // each on or off at run time: several query rows, causal or not, tree masks, windows, ALiBi, soft cap, sinks, FP8 output
+};
+
+constexpr const char* name(Features features) { return features == Features::plain ? "Features::plain" : "Features::all"; }
+
 /// One instance of the decode kernel. The GQA ratio, head counts, strides and lengths are run-time values.
 ///
 /// `PartitionTokens` is the tokens a partition that plan_with() cuts: 0 = the library's rule, 256 = upstream's cuts. It must be a
 /// multiple of the block size.
-template <int HeadSize, int BlockSize, DType Query, DType Kv = Query, int PartitionTokens = 0, bool Alibi = false>
+template <int HeadSize, int BlockSize, DType Query, DType Kv = Query, int PartitionTokens = 0, Features Can = Features::plain>
 struct Config {
   static constexpr int head_size = HeadSize;
   static constexpr int block_size = BlockSize;
-  static constexpr DType query = Query;
+  static constexpr DType query = Query;  // and of the output, unless that is 8 bits
   static constexpr DType kv = Kv;
-  static constexpr DType out = Query;
   static constexpr int partition_tokens = PartitionTokens;
-  static constexpr bool alibi = Alibi;
+  static constexpr Features features = Can;
+  static constexpr bool general = Can == Features::all;
   static constexpr int tile_rows = 16;  // query rows that one pass over the cache serves
   static_assert(PartitionTokens >= 0 && PartitionTokens % BlockSize == 0, "a partition is a whole number of blocks");
+  static_assert(size_of(Query) == 2 && (size_of(Kv) == 1 || Kv == Query), "16-bit KV has the query's type");
 };
 
 namespace kernel {

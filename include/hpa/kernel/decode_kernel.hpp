@@ -2,80 +2,16 @@
 // at the item's end to merge.
 #pragma once
 
+#include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/decode_tile.hpp"
-#include "hpa/kernel/work_list.hpp"
 
 namespace hpa::kernel {
-
-/// Rows of query and out: [row, head]; strides in bytes, between heads below 4 GiB.
-struct RowView {
-  char* data;
-  std::int64_t row_stride;
-  std::uint32_t head_stride;
-  HPA_HOST_DEVICE char* at(std::int64_t row, std::int32_t head) const {
-    return data + row * row_stride + std::uint64_t(std::uint32_t(head)) * head_stride;
-  }
-};
-
-/// Where results go: the output itself, or partials for the reduce kernel.
-struct ResultView {
-  RowView out;
-  float* lse;              // [num_rows, num_heads] or nullptr
-  float* partial;          // [slots, num_heads, head_size]
-  PartialState* states;    // [slots, num_heads]
-  std::int32_t num_heads;
-};
-
-struct DecodeParams {
-  RowView query;
-  KvView keys, values;
-  const std::int32_t* block_tables;
-  std::int64_t table_row_stride;
-  ResultView result;
-  const float* alibi_slopes;
-  PlanHeader* header;
-  const Item* items;
-  std::int32_t gqa_ratio;  // grid y covers KV heads, grid z their query rows, 16 at a time
-  float scale_log2;
-  std::uint32_t stamp;
-};
-
-/// Writes four neighbouring elements of one row's result. `sum` is not divided yet.
-template <class M, DType Out, class Floats4>
-HPA_DEVICE void store_result(const ResultView& result, std::int64_t row, std::int32_t head, int element, const Floats4& sum,
-                             const PartialState& state) {
-  const bool empty = state.total == 0.f || state.total < 0.f;  // NaN is not empty
-  const float divide = empty ? 0.f : M::reciprocal(state.total);
-  Words<2> packed{{0, 0}};
-  if (!empty)
-    packed = {{M::template pack<Out>(sum[0] * divide, sum[1] * divide), M::template pack<Out>(sum[2] * divide, sum[3] * divide)}};
-  M::Wave::store(result.out.at(row, head) + element * size_of(Out), packed);
-  if (result.lse != nullptr && element == 0)
-    M::Wave::store(result.lse + row * result.num_heads + head,
-                   empty ? -__builtin_inff() : (state.maximum + M::log2(state.total)) * ln_2);
-}
-
-/// The same for an item: the row's output if the item is all of it, else a partial for the reduce kernel.
-template <class M, class C, class Floats4>
-HPA_DEVICE void store_item(const ResultView& result, const Item& item, std::int32_t head, int element, const Floats4& sum,
-                           const PartialState& state) {
-  if (item.slot < 0) return store_result<M, C::out>(result, item.query_row, head, element, sum, state);
-  const std::int64_t partial = std::int64_t(item.slot) * result.num_heads + head;
-  M::Wave::store(result.partial + partial * C::head_size + element, sum);
-  if (element == 0) M::Wave::store(result.states + partial, state);
-}
-
-template <class Wave>
-HPA_DEVICE void report(const Wave& wave, PlanHeader* header, PlanError error, std::int32_t sequence) {
-  wave.each([&](int lane) {
-    if (lane == 0) wave.atomic_min(&header->first_error, encode_error(error, sequence));
-  });
-}
 
 template <class M, class C>
 struct DecodeKernel {
   using Machine = M;
-  using Params = DecodeParams;
+  using Params = DecodeParamsOf<C>;
+  using Rows = QueryRows<C, 16>;
   using Wave = typename M::Wave;
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
@@ -91,26 +27,18 @@ struct DecodeKernel {
   static constexpr int merge_bytes = waves * rows_a_pass * chunks * 16;
   static constexpr int states_offset = QueryTile<M, C>::lds_bytes;  // waves still read the query when the first one writes its state
   static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
-  static constexpr int slopes_offset = states_offset + states_bytes;
-  static constexpr int stream_bytes = slopes_offset + (C::alibi ? Products::rows * int(sizeof(float)) : 0);
+  static constexpr int facts_offset = states_offset + states_bytes;
+  static constexpr int stream_bytes = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
   static constexpr int lds_bytes = merge_bytes > stream_bytes ? merge_bytes : stream_bytes;
   static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
-
-  /// The query rows of a workgroup: 16 at most, of one KV head.
-  struct Rows {
-    std::int32_t kv_head, first_head, count;
-  };
 
   static HPA_DEVICE void run(Wave& wave, const Params& params) {
     const Params p = wave.loaded(params);
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
     if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
-    const std::int32_t kv_head = wave.workgroup_y(), first = wave.workgroup_z() * Products::rows;
-    const std::int32_t left = p.gqa_ratio - first;
-    const Rows rows{kv_head, kv_head * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
     for (std::int32_t i = wave.workgroup_x(); i < header.num_items;) {
-      decode_item(wave, p, item, rows);
+      decode_item(wave, p, item);
       i += wave.workgroups_x();
       if (i >= header.num_items) break;
       item = wave.uniform(p.items + i);
@@ -119,19 +47,20 @@ struct DecodeKernel {
   }
 
  private:
-  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item, const Rows& rows) {
+  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item) {
     wave.refresh();
     auto* const query = reinterpret_cast<Operand*>(wave.lds());
-    auto* const slopes = reinterpret_cast<float*>(wave.lds() + slopes_offset);
-    WaveStream<M, C> stream({p.keys.head(rows.kv_head), p.values.head(rows.kv_head), p.block_tables + item.sequence * p.table_row_stride,
-                             item.begin, item.end, item.seq_len - 1, p.scale_log2, slopes});
+    const Rows rows = Rows::of(wave.workgroup_y(), wave.workgroup_z(), p.gqa_ratio, item);
+    if (C::general && rows.count <= 0) return;
+    WaveStream<M, C> stream(tile_stream(wave, p, item));
     QueryTile<M, C> query_tile;
     query_tile.request(wave, [&](int row) {
-      return p.query.at(item.query_row, rows.first_head + (row < rows.count ? row : rows.count - 1));
+      const RowPlace at = rows.inside(row);
+      return p.query.at(item.query_row + at.query_row, at.head);
     });
     const auto stage_query = [&] {
       query_tile.stage(wave, query);
-      if constexpr (C::alibi) stage_slopes(wave, p, rows, slopes);
+      if constexpr (C::general) stage_facts(wave, p, rows, item);
       wave.barrier();
     };
     if (wave.index() < stream.tiles()) {
@@ -148,11 +77,21 @@ struct DecodeKernel {
     merge_waves(wave, p, item, rows, stream);
   }
 
-  static HPA_DEVICE void stage_slopes(Wave& wave, const Params& p, const Rows& rows, float* slopes) {
+  static HPA_DEVICE TileStream<C> tile_stream(const Wave& wave, const Params& p, const Item& item) {
+    TileStream<C> stream;
+    if constexpr (C::general) stream.params = p, stream.view = SequenceView::of(p, item), stream.facts = facts_of(wave);
+    stream.keys = p.keys.head(wave.workgroup_y()), stream.values = p.values.head(wave.workgroup_y());
+    stream.table_row = p.block_tables + item.sequence * p.table_row_stride;
+    stream.begin = item.begin, stream.end = item.end;
+    stream.scale_log2 = p.logit_scale(wave);
+    return stream;
+  }
+
+  static HPA_DEVICE RowFacts* facts_of(const Wave& wave) { return reinterpret_cast<RowFacts*>(wave.lds() + facts_offset); }
+  static HPA_DEVICE void stage_facts(const Wave& wave, const Params& p, const Rows& rows, const Item& item) {
     if (wave.index() != 0) return;
     wave.each([&](int lane) {
-      if (lane < Products::rows)
-        slopes[lane] = wave.template load<float>(p.alibi_slopes + rows.first_head + (lane < rows.count ? lane : rows.count - 1)) * log2_e;
+      if (lane < Products::rows) facts_of(wave)[lane] = read_facts<Wave>(p, item, rows.inside(lane));
     });
   }
 
@@ -181,7 +120,7 @@ struct DecodeKernel {
           HPA_UNROLL
           for (int i = 0; i < 4; ++i) sum[i] = sum[i] + part[i] * weights[w][lane];
         }
-        store_item<M, C>(p.result, item, rows.first_head + row, 4 * chunk, sum, merged[lane]);
+        store_item<M, C>(p, item, rows.at(row), 4 * chunk, sum, merged[lane]);
       });
     }
   }

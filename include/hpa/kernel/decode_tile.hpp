@@ -1,19 +1,25 @@
 // One wave's stream of tiles: load, multiply, mask, update, multiply. No barrier, no LDS but the query's.
 #pragma once
 
+#include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/softmax.hpp"
-#include "hpa/kernel/work_list.hpp"
 
 namespace hpa::kernel {
 
+/// What Features::all needs to know of an item besides.
+struct TileFeatures {
+  FeatureParams params;
+  SequenceView view;
+  const RowFacts* facts;  // of the query tile's rows, in LDS
+};
+
 /// What a wave needs to know of the item whose tiles it streams.
-struct TileStream {
+template <class C>
+struct TileStream : std::conditional_t<C::general, TileFeatures, NoFeatures> {
   KvView keys, values;            // of the KV head
   const std::int32_t* table_row;  // of the item's sequence
   int begin, end;                 // tokens of the item
-  int query_position;             // of the row that reads them
   float scale_log2;               // logit scale * log2(e)
-  const float* alibi_slopes;      // of the query tile's rows, times log2(e), in LDS
 };
 
 /// The state of one wave while it streams tiles first, first + stride, .. of an item.
@@ -31,7 +37,7 @@ class WaveStream {
 
   RunningSoftmax<M, C> softmax;
 
-  HPA_DEVICE WaveStream(const TileStream& stream) : stream_(stream), tiles_(int(unsigned(stream.end - stream.begin + Traits::tokens - 1) / Traits::tokens)) {}
+  HPA_DEVICE WaveStream(const TileStream<C>& stream) : stream_(stream), tiles_(int(unsigned(stream.end - stream.begin + Traits::tokens - 1) / Traits::tokens)) {}
 
   HPA_DEVICE int tiles() const { return tiles_; }
   HPA_DEVICE bool met_negative_id() const { return ids_seen_ < 0; }
@@ -58,6 +64,7 @@ class WaveStream {
       keys_.request(wave, stream_.keys, next_);
       wave.keep_order();
       const Blocks after_next = blocks_of(wave, tile + 2 * waves);
+      if constexpr (C::general) mask_before_window(wave, tile);
       add_values<true>(wave, scores);
       next_ = after_next;
     }
@@ -68,7 +75,8 @@ class WaveStream {
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
-    const Visible visible{0, stream_.end - stream_.begin - tile * Traits::tokens};
+    Visible visible{0, stream_.end - first_token(tile)};
+    if constexpr (C::general) visible.begin = stream_.view.any.begin - first_token(tile);
     if (!visible.whole(Traits::tokens)) {
       scores.mask(wave, visible);
       mask_values<M, C>(wave, values_, visible);
@@ -77,6 +85,13 @@ class WaveStream {
   }
 
  private:
+  HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
+
+  HPA_DEVICE void mask_before_window(Wave& wave, int tile) {
+    const Visible visible = stream_.view.any.from(first_token(tile));
+    if (visible.begin > 0) mask_values<M, C>(wave, values_, visible);
+  }
+
   /// Past the last tile the ids of the last one are read again: nothing uses them.
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
     const int inside = tile < tiles_ ? tile : tiles_ - 1;
@@ -88,7 +103,7 @@ class WaveStream {
     return in_range(blocks);
   }
 
-  HPA_DEVICE Scores<M, C> logits(Wave& wave, const Operand* query, int tile) {
+  HPA_DEVICE Scores<M, C> logits(Wave& wave, const Operand* query, [[maybe_unused]] int tile) {
     Scores<M, C> scores;
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -106,12 +121,11 @@ class WaveStream {
       if (step + 1 < Traits::steps) read(step + 1);
       wave.keep_order();
       HPA_UNROLL
-      for (int p = 0; p < Products::score_products; ++p) Products::scores(scores.product[p], keys_.operand[step][p], rows[step % 2]);
+      for (int p = 0; p < Products::score_products; ++p) Products::scores(wave, scores.product[p], keys_.operand[step / Products::key_steps][p], rows[step % 2], step);
       wave.keep_order();
     }
     scores.scale(wave, stream_.scale_log2);
-    if constexpr (C::alibi)
-      scores.add_alibi(wave, stream_.alibi_slopes, stream_.begin + tile * Traits::tokens - stream_.query_position);
+    if constexpr (C::general) scores.transform(wave, stream_.params, stream_.view, stream_.facts, first_token(tile));
     return scores;
   }
 
@@ -122,12 +136,12 @@ class WaveStream {
     wave.keep_order();
     const auto ones = all_ones(wave);
     HPA_UNROLL
-    for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(softmax.total[slot], ones, probabilities[slot]);
+    for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(wave, softmax.total[slot], ones, probabilities[slot]);
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) {
       HPA_UNROLL
       for (int slot = 0; slot < Products::row_slots; ++slot)
-        Products::output(softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
+        Products::output(wave, softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
       if constexpr (RequestNext) {
         wave.keep_order();
         values_.request(wave, dim, stream_.values, next_);
@@ -136,18 +150,18 @@ class WaveStream {
     }
   }
 
-  HPA_DEVICE static Lane<Words<Products::value_words>> all_ones(const Wave& wave) {
+  HPA_DEVICE static Lane<Words<4>> all_ones(const Wave& wave) {
     constexpr std::uint32_t one = Format<C::query>::encode(1.f);
     const std::uint32_t pair = wave.made_anew(one | one << 16);
-    Lane<Words<Products::value_words>> ones;
+    Lane<Words<4>> ones;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int i = 0; i < Products::value_words; ++i) ones[lane].word[i] = pair;
+      for (int i = 0; i < 4; ++i) ones[lane].word[i] = pair;
     });
     return ones;
   }
 
-  TileStream stream_;
+  TileStream<C> stream_;
   int tiles_;
   std::int32_t ids_seen_ = 0;  // all ids or-ed together
   Blocks next_;

@@ -12,6 +12,9 @@ struct PlanParams {
   const std::int32_t* seq_lens;         // [num_seqs]
   const std::int32_t* query_start_loc;  // [num_seqs + 1] or nullptr
   std::int32_t num_seqs, max_query_len;
+  std::int32_t window;      // keys that a row sees at most; 0 = no window
+  std::int32_t block_size;
+  bool ordered;             // rows are in causal order: the window of the first ends before the last one's
   std::int64_t max_seq_len;
   std::int64_t table_tokens;     // block_table_width * block_size
   std::int64_t total_kv_tokens;  // the workspace holds items for so many
@@ -30,6 +33,20 @@ struct Request {
   bool active = false;       // has a query row that decode must write
   PlanError error = PlanError::none;
 };
+
+/// The tokens that plan cuts: all that some row of the sequence sees, from the start of a block on.
+struct Span {
+  std::int32_t begin = 0, tokens = 0;
+};
+
+HPA_DEVICE Span span_of(const PlanParams& p, const Request& request) {
+  const std::int32_t rows = request.row_end - request.query_row;
+  const std::int64_t first_end = std::int64_t{request.seq_len} - (p.ordered ? rows - 1 : 0);  // where the first row's keys end
+  if (p.window == 0 || first_end <= p.window) return {0, request.seq_len};
+  const auto first_key = std::int32_t(first_end - p.window);
+  const std::int32_t begin = first_key - first_key % p.block_size;
+  return {begin, request.seq_len - begin};
+}
 
 HPA_DEVICE Request read_request(const PlanParams& p, std::int32_t sequence) {
   Request request;
@@ -69,25 +86,31 @@ HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, con
 
 HPA_DEVICE Counts count_work(const PlanParams& p, const Request& request) {
   if (!request.active) return {};
-  const auto partitions = std::int32_t(p.rule.partitions(request.seq_len));
+  const auto partitions = std::int32_t(p.rule.partitions(span_of(p, request).tokens));
+  const std::int32_t rows = request.row_end - request.query_row;
   const bool split = partitions > 1;
-  return {0, partitions, split ? partitions : 0, split ? 1 : 0, 0};
+  return {0, partitions, split ? partitions * rows : 0, split ? rows : 0, 0};
 }
 
 HPA_DEVICE void write_work(const PlanParams& p, const Request& request, std::int32_t sequence, const Counts& before) {
-  const auto partitions = std::int32_t(p.rule.partitions(request.seq_len));
-  const std::int64_t tokens = p.rule.tokens(request.seq_len);
+  const Span span = span_of(p, request);
+  const auto partitions = std::int32_t(p.rule.partitions(span.tokens));
+  const std::int64_t tokens = p.rule.tokens(span.tokens);
+  const std::int32_t rows = request.row_end - request.query_row;
   for (std::int32_t i = 0; i < partitions; ++i) {
-    const std::int64_t begin = i * tokens, end = begin + tokens;
+    const std::int64_t begin = span.begin + i * tokens, end = begin + tokens;
     p.items[before.items + i] = {sequence,
                                  request.query_row,
                                  std::int32_t(begin),
                                  std::int32_t(end < request.seq_len ? end : request.seq_len),
-                                 partitions > 1 ? before.slots + i : -1,
+                                 partitions > 1 ? before.slots + i * rows : -1,
                                  request.seq_len,
-                                 {0, 0}};
+                                 rows,
+                                 0};
   }
-  if (partitions > 1) p.split_rows[before.split_rows] = {request.query_row, before.slots, partitions, 0};
+  if (partitions > 1)
+    for (std::int32_t row = 0; row < rows; ++row)
+      p.split_rows[before.split_rows + row] = {request.query_row + row, before.slots + row, partitions, rows};
 }
 
 template <class M>

@@ -1,21 +1,23 @@
 // reduce: merges the partials of split rows, in index order. A lane has four elements of one head; a wave has one to four heads.
 #pragma once
 
-#include "hpa/kernel/decode_kernel.hpp"
+#include "hpa/kernel/result.hpp"
 
 namespace hpa::kernel {
 
-struct ReduceParams {
+template <bool General>
+struct ReduceParams : FinishOf<General> {
   ResultView result;
   const PlanHeader* header;
   const SplitRow* split_rows;
   std::uint32_t stamp;
 };
 
-template <class M, int HeadSize, DType Out>
+template <class M, int HeadSize, DType Out, bool General>
 struct ReduceKernel {
   using Machine = M;
-  using Params = ReduceParams;
+  using Params = ReduceParams<General>;
+  using Finish = FinishOf<General>;
   using Wave = typename M::Wave;
   using Floats4 = typename M::Floats4;
   static constexpr bool starts_early = true;
@@ -39,14 +41,14 @@ struct ReduceKernel {
     for (;; row = wave.uniform(p.split_rows + i)) {
       wave.each([&](int lane) {
         const std::int32_t head = wave.workgroup_y() * heads_a_wave + lane / lanes_a_head;
-        if (head < p.result.num_heads) merge_row(p.result, row, head, 4 * (lane % lanes_a_head));
+        if (head < p.result.num_heads) merge_row(p.result, p, row, head, 4 * (lane % lanes_a_head));
       });
       if ((i += wave.workgroups_x() * waves) >= header.num_split_rows) return;
     }
   }
 
  private:
-  static HPA_DEVICE void merge_row(const ResultView& result, const SplitRow& row, std::int32_t head, int element) {
+  static HPA_DEVICE void merge_row(const ResultView& result, const Finish& finish, const SplitRow& row, std::int32_t head, int element) {
     PartialState merged{-__FLT_MAX__, 0.f};
     Floats4 sum = Floats4::zero();
     bool failed = false;
@@ -56,7 +58,7 @@ struct ReduceKernel {
       HPA_UNROLL
       for (int i = 0; i < batch; ++i) {  // past the last partition the last one again, so that all loads are in flight at once
         const std::int32_t index = first + i < row.partitions ? first + i : row.partitions - 1;
-        const std::int64_t partial = std::int64_t(row.slot + index) * result.num_heads + head;
+        const std::int64_t partial = std::int64_t(row.slot + (General ? index * row.step : index)) * result.num_heads + head;
         state[i] = M::Wave::template load<PartialState>(result.states + partial);
         part[i] = M::Wave::template load<Floats4>(result.partial + partial * HeadSize + element);
       }
@@ -76,7 +78,7 @@ struct ReduceKernel {
       merged.maximum = maximum;
     }
     if (failed) merged.total = -1.f;
-    store_result<M, Out>(result, row.query_row, head, element, sum, merged);
+    store_result<M, Out>(result, finish, row.query_row, head, element, sum, merged);
   }
 };
 

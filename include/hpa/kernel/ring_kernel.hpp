@@ -2,22 +2,15 @@
 // filled from one item to the next; one barrier an item, for the merge.
 #pragma once
 
-#include "hpa/kernel/decode_kernel.hpp"
 #include "hpa/kernel/ring_stream.hpp"
 
 namespace hpa::kernel {
 
-/// The query rows of a column.
-struct QueryRows {
-  std::int32_t first_head, count;
-  /// Rows past the last are read as the last one's, so that nothing is masked.
-  HPA_HOST_DEVICE std::int32_t head(int row) const { return first_head + (row < count ? row : count - 1); }
-};
-
 template <class M, class C, int Waves>
 struct RingKernel {
   using Machine = M;
-  using Params = RingParams;
+  using Params = RingParams<C>;
+  using Rows = typename Params::Rows;
   using Wave = typename M::Wave;
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
@@ -40,8 +33,8 @@ struct RingKernel {
   static constexpr int outputs_offset = waves * Stream::lds_bytes;
   static constexpr int states_offset = outputs_offset + merge_buffers * outputs_bytes;
   static constexpr int bookkeeping_offset = states_offset + merge_buffers * states_bytes;
-  static constexpr int slopes_offset = bookkeeping_offset + waves * Stream::bookkeeping_bytes;
-  static constexpr int lds_bytes = slopes_offset + (C::alibi ? waves * Products::rows * int(sizeof(float)) : 0);
+  static constexpr int facts_offset = (bookkeeping_offset + waves * Stream::bookkeeping_bytes + 15) / 16 * 16;
+  static constexpr int lds_bytes = facts_offset + (C::general ? waves * Products::rows * int(sizeof(RowFacts)) : 0);
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
@@ -75,31 +68,30 @@ struct RingKernel {
   }
 
  private:
-  static HPA_DEVICE QueryRows query_rows(const Params& p, std::int32_t column) {
-    const std::int32_t first = p.part(column) * Products::rows, left = p.gqa_ratio - first;
-    return {p.kv_head(column) * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
-  }
-
   static HPA_DEVICE void request_query(const Wave& wave, const Params& p, const Work& work, QueryRegisters<M, C>& query) {
-    const QueryRows rows = query_rows(p, work.column);
-    query.request(wave, [&](int row) { return p.query.at(work.item.query_row, rows.head(row)); });
+    const Rows rows = p.rows_of(work);
+    query.request(wave, [&](int row) {
+      const RowPlace at = rows.inside(row);
+      return p.query.at(work.item.query_row + at.query_row, at.head);
+    });
   }
 
   template <class RequestNextQuery>
   static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Work& work, const QueryRegisters<M, C>& query, Stream& stream,
                                      int buffer, RequestNextQuery&& request_next_query) {
     const Item& item = work.item;
-    const QueryRows rows = query_rows(p, work.column);
-    const auto tiles = std::int32_t(ceil_div(item.end - item.begin, Traits::tokens));
+    const Rows rows = p.rows_of(work);
+    const std::int32_t tiles = tiles_of<Traits::tokens>(item, rows.count);
     Softmax softmax;
     softmax.clear(wave);
     if constexpr (query_is_early) request_next_query();
-    if constexpr (C::alibi) stage_slopes(wave, p, rows);
+    const float scale_log2 = p.logit_scale(wave);
+    if constexpr (C::general) stage_facts(wave, p, rows, item);
     bool met_negative_id = false;
     for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
       const auto staged = stream.arrived(wave);
       met_negative_id = met_negative_id || stream.negative_id();
-      add_tile(wave, p, staged, query, softmax, item.begin + tile * Traits::tokens, item, [&] { stream.release_keys(wave); });
+      add_tile(wave, p, scale_log2, staged, query, softmax, item.begin + tile * Traits::tokens, item, [&] { stream.release_keys(wave); });
       stream.release_values(wave);
     }
     if (met_negative_id) report(wave, p.header, PlanError::block_id_negative, item.sequence);
@@ -118,12 +110,17 @@ struct RingKernel {
 
   /// `keys_used` is called when the tile's keys have been read.
   template <class KeysUsed>
-  static HPA_DEVICE void add_tile(Wave& wave, const Params& p, const StagedTile<M, C>& tile, const QueryRegisters<M, C>& query,
-                                  Softmax& softmax, std::int32_t first_token, const Item& item, KeysUsed&& keys_used) {
-    Scores<M, C> scores = tile.multiply_keys(wave, query, p.scale_log2);
+  static HPA_DEVICE void add_tile(Wave& wave, const Params& p, float scale_log2, const StagedTile<M, C>& tile,
+                                  const QueryRegisters<M, C>& query, Softmax& softmax, std::int32_t first_token, const Item& item,
+                                  KeysUsed&& keys_used) {
+    Scores<M, C> scores = tile.multiply_keys(wave, query, scale_log2);
     keys_used();
-    if constexpr (C::alibi) scores.add_alibi(wave, slopes_of(wave), first_token - (item.seq_len - 1));
-    const Visible visible{0, item.end - first_token};
+    Visible visible{0, item.end - first_token};
+    if constexpr (C::general) {
+      const SequenceView view = SequenceView::of(p, item);
+      visible = Visible{view.any.begin, item.end}.from(first_token);
+      scores.transform(wave, p, view, facts_of(wave), first_token);
+    }
     const bool whole = visible.whole(Traits::tokens);
     if (!whole) scores.mask(wave, visible);
     typename Softmax::Probabilities probabilities[Products::row_slots];
@@ -133,16 +130,17 @@ struct RingKernel {
     else tile.template add_values<true>(wave, softmax, probabilities, visible);
   }
 
-  static HPA_DEVICE float* slopes_of(const Wave& wave) {
-    return reinterpret_cast<float*>(wave.lds() + slopes_offset) + wave.index() * Products::rows;
+  /// The wave's own.
+  static HPA_DEVICE RowFacts* facts_of(const Wave& wave) {
+    return reinterpret_cast<RowFacts*>(wave.lds() + facts_offset) + wave.index() * Products::rows;
   }
-  /// ALiBi slopes of the rows, times log2(e), into the wave's LDS. A lane writes those that it will read.
-  static HPA_DEVICE void stage_slopes(const Wave& wave, const Params& p, const QueryRows& rows) {
+  /// A lane writes those that it will read.
+  static HPA_DEVICE void stage_facts(const Wave& wave, const Params& p, const Rows& rows, const Item& item) {
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < Softmax::lane_rows; ++i) {
         const int row = Products::score_row(lane, i);
-        slopes_of(wave)[row] = wave.template load<float>(p.alibi_slopes + rows.head(row)) * log2_e;
+        facts_of(wave)[row] = read_facts<Wave>(p, item, rows.inside(row));
       }
     });
   }
@@ -176,7 +174,7 @@ struct RingKernel {
   }
 
   /// The outputs of the first `active` waves become one. A thread merges four elements of a row at a time.
-  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const QueryRows& rows, const PartialState* states,
+  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, const PartialState* states,
                                      const float* outputs, std::int32_t active) {
     wave.each([&](int lane) {
       for (int piece = wave.index() * M::width + lane; piece < rows.count * chunks; piece += waves * M::width) {
@@ -202,7 +200,7 @@ struct RingKernel {
         // No tokens at all: what the first wave's place holds is nobody's.
         if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
         if (failed) merged.total = -1.f;
-        store_item<M, C>(p.result, item, rows.first_head + row, element, sum, merged);
+        store_item<M, C>(p, item, rows.at(row), element, sum, merged);
       }
     });
   }

@@ -20,12 +20,11 @@ struct QueryRegisters {
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int slot = 0; slot < Products::row_slots; ++slot) {
-        const Place first = Products::query_at(lane, 0);
-        const char* const row = row_address(slot * Products::rows_a_slot + first.token);
+        const char* const row = row_address(slot * Products::rows_a_slot + Products::query_at(lane, 0, 0).token);
         HPA_UNROLL
         for (int step = 0; step < Traits::steps; ++step)
-          load_runs<typename M::Wave, Products::query_run>(wave, operand[step][slot][lane], [&](int i) {
-            return row + (step * Products::element_step + Products::query_at(lane, i).element) * size_of(C::query);
+          load_runs<typename M::Wave, C::query, Products::query_run>(wave, operand[step][slot][lane], [&](int i) {
+            return row + Products::query_at(lane, step, i).element * size_of(C::query);
           });
       }
     });
@@ -56,14 +55,17 @@ class StagedTile {
       for (int slot = 0; slot < Products::row_slots; ++slot) even.product[slot][lane] = odd.product[slot][lane] = M::Floats4::zero();
     });
     HPA_UNROLL
-    for (int step = 0; step < Traits::steps; ++step) {
+    for (int first = 0; first < Traits::steps; first += Products::key_steps) {
       const auto keys = wave.load_matrices([&](int lane) {
         const Place row = Products::key_matrix_row(lane);
-        return data_ + Slab::key_offset(row.token, row.element) + step * Slab::key_offset(0, Products::element_step);
+        return data_ + Slab::key_offset(row.token, row.element) + Slab::key_offset(0, first * Products::element_step);
       });
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot)
-        Products::scores((step % 2 == 0 ? even : odd).product[slot], keys, query.operand[step][slot]);
+      for (int step = first; step < first + Products::key_steps; ++step) {
+        HPA_UNROLL
+        for (int slot = 0; slot < Products::row_slots; ++slot)
+          Products::scores(wave, (step % 2 == 0 ? even : odd).product[slot], keys, query.operand[step][slot], step);
+      }
     }
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -83,31 +85,23 @@ class StagedTile {
       Lane<Words<Products::value_words>> values;
       wave.each([&](int lane) {
         load_values(lane, dim, values[lane]);
-        if constexpr (Masked) mask(lane, values[lane], visible);
+        if constexpr (Masked) mask_value<M, C>(values[lane], lane, visible);
       });
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(softmax.output[slot][dim], values, probabilities[slot]);
+      for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(wave, softmax.output[slot][dim], values, probabilities[slot]);
     }
   }
 
  private:
   HPA_DEVICE void load_values(int lane, int dim, Words<Products::value_words>& values) const {
-    constexpr int words_a_run = Products::value_run / 2;
+    constexpr int words_a_run = Products::value_run * size_of(C::kv) / 4;
     HPA_UNROLL
     for (int word = 0; word < Products::value_words; word += words_a_run) {
-      const Place at = Products::value_at(lane, 2 * word);
+      const Place at = Products::value_at(lane, 4 / size_of(C::kv) * word);
       const auto* const from = data_ + Keys::bytes + Slab::value_offset(0, dim * Products::dim_step + at.element) + at.token * size_of(C::kv);
       const auto run = *reinterpret_cast<const Words<words_a_run>*>(from);
       HPA_UNROLL
       for (int i = 0; i < words_a_run; ++i) values.word[word + i] = run.word[i];
-    }
-  }
-
-  static HPA_DEVICE void mask(int lane, Words<Products::value_words>& values, const Visible& visible) {
-    HPA_UNROLL
-    for (int word = 0; word < Products::value_words; ++word) {
-      const int token = Products::value_at(lane, 2 * word).token;
-      values.word[word] &= (visible.has(token) ? 0xffffu : 0u) | (visible.has(token + 1) ? 0xffff0000u : 0u);
     }
   }
 

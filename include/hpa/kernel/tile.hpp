@@ -13,7 +13,7 @@ using arch::Words;
 /// The compile-time facts of a (machine, config) pair that the tile code shares.
 template <class M, class C>
 struct TileTraits {
-  using Products = typename M::template Products<C::query, C::tile_rows>;
+  using Products = typename M::template Products<C::query, C::kv, C::tile_rows>;
   using Slab = VllmSlab<C::kv, C::block_size>;
   using Blocks = TileBlocks<Products::tile_tokens, C::block_size>;
   template <class T>
@@ -24,10 +24,10 @@ struct TileTraits {
   static_assert(C::head_size % Products::element_step == 0 && C::head_size % Products::dim_step == 0);
 };
 
-/// Copies a lane's share of an operand from memory: runs of `Run` elements that are next to each other there.
-template <class Wave, int Run, int N, class Address>
+/// Copies a lane's share of an operand from memory: runs of `Run` elements of `Type` that are next to each other there.
+template <class Wave, DType Type, int Run, int N, class Address>
 HPA_DEVICE void load_runs(const Wave& wave, Words<N>& operand, Address&& address_of_element) {
-  constexpr int run_words = Run / 2;
+  constexpr int run_words = Run * size_of(Type) / 4;
   HPA_UNROLL
   for (int run = 0; run < N / run_words; ++run) {
     const auto piece = wave.template load<Words<run_words>>(address_of_element(run * Run));
@@ -41,18 +41,20 @@ template <class M, class C>
 struct KeyTile {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
-  typename Traits::template Lane<Words<Products::key_words>> operand[Traits::steps][Products::score_products];
+  static constexpr int operands = Traits::steps / Products::key_steps;
+  typename Traits::template Lane<Words<Products::key_words>> operand[operands][Products::score_products];
 
   HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
       const Place first = Products::key_at(lane, 0, 0);  // a lane's other pieces are at constant distances
       const char* start = cache.slab(blocks.block_of(first.token)) + Traits::Slab::key_offset(blocks.slot_of(first.token), first.element);
       HPA_UNROLL
-      for (int step = 0; step < Traits::steps; ++step) {
+      for (int i = 0; i < operands; ++i) {
         HPA_UNROLL
         for (int product = 0; product < Products::score_products; ++product) {
-          const int distance = Traits::Slab::key_offset(product * Products::product_tokens, step * Products::element_step);
-          load_runs<typename M::Wave, Products::key_run>(wave, operand[step][product][lane], [&](int) { return start + distance; });
+          const int distance =
+              Traits::Slab::key_offset(product * Products::product_tokens, i * Products::key_steps * Products::element_step);
+          load_runs<typename M::Wave, C::kv, Products::key_run>(wave, operand[i][product][lane], [&](int) { return start + distance; });
         }
       }
     });
@@ -70,7 +72,7 @@ struct ValueTile {
     wave.each([&](int lane) {
       const Place first = Products::value_at(lane, 0);
       const char* start = cache.slab(blocks.block_of(first.token)) + Traits::Slab::value_offset(blocks.slot_of(first.token), first.element);
-      load_runs<typename M::Wave, Products::value_run>(wave, operand[dim][lane], [&](int i) {
+      load_runs<typename M::Wave, C::kv, Products::value_run>(wave, operand[dim][lane], [&](int i) {
         return start + Traits::Slab::value_offset(0, dim * Products::dim_step + Products::value_at(lane, i).element - first.element);
       });
     });
@@ -94,9 +96,9 @@ struct QueryTile {
   HPA_DEVICE void request(const typename M::Wave& wave, RowAddress&& row_address) {
     each_step(wave, [&](int turn, int step) {
       wave.each([&](int lane) {
-        load_runs<typename M::Wave, Products::query_run>(wave, share[turn][lane], [&](int i) {
-          const Place at = Products::query_at(lane, i);
-          return row_address(at.token) + (step * Products::element_step + at.element) * size_of(C::query);
+        load_runs<typename M::Wave, C::query, Products::query_run>(wave, share[turn][lane], [&](int i) {
+          const Place at = Products::query_at(lane, step, i);
+          return row_address(at.token) + at.element * size_of(C::query);
         });
       });
     });

@@ -1,21 +1,25 @@
 // Where a wave's next tile lies: its tiles of all items of the workgroup, one behind the other.
 #pragma once
 
-#include "hpa/kernel/decode_kernel.hpp"
+#include "hpa/kernel/decode_params.hpp"
 
 namespace hpa::kernel {
-
-/// Columns are KV heads and, where a head has more query rows than one pass serves, parts of its rows: (head, part), parts fastest.
-struct RingParams : DecodeParams {
-  std::int32_t columns, parts_a_head;
-  HPA_HOST_DEVICE std::int32_t kv_head(std::int32_t column) const { return parts_a_head == 1 ? column : column / parts_a_head; }
-  HPA_HOST_DEVICE std::int32_t part(std::int32_t column) const { return parts_a_head == 1 ? 0 : column % parts_a_head; }
-};
 
 /// An item for one column: a KV head, and which of its query rows.
 struct Work {
   Item item;
   std::int32_t column;
+};
+
+/// Columns are KV heads and, where a head has more query rows than one pass serves, parts of its rows: (head, part), parts fastest.
+template <class C>
+struct RingParams : DecodeParamsOf<C> {
+  std::int32_t columns, parts_a_head;
+  using Rows = QueryRows<C, C::tile_rows>;
+
+  HPA_HOST_DEVICE std::int32_t kv_head(std::int32_t column) const { return parts_a_head == 1 ? column : column / parts_a_head; }
+  HPA_HOST_DEVICE std::int32_t part(std::int32_t column) const { return parts_a_head == 1 ? 0 : column % parts_a_head; }
+  HPA_DEVICE Rows rows_of(const Work& work) const { return Rows::of(kv_head(work.column), part(work.column), this->gqa_ratio, work.item); }
 };
 
 /// One workgroup's share of all (item, column) pairs: every so many, columns running fastest.
@@ -47,6 +51,12 @@ class WorkList {
   std::int32_t num_items_, columns_, item_, column_, item_step_, column_step_;
 };
 
+/// Tiles of an item for one column, `rows` of whose query rows it serves.
+template <int TileTokens>
+HPA_DEVICE std::int32_t tiles_of(const Item& item, std::int32_t rows) {
+  return rows > 0 ? std::int32_t(unsigned(item.end - item.begin + TileTokens - 1) / unsigned(TileTokens)) : 0;
+}
+
 /// Tiles of an item that fall to wave `index` of `waves`: index, index + waves, ..
 HPA_HOST_DEVICE constexpr std::int32_t tiles_of_wave(std::int32_t tiles, std::int32_t index, std::int32_t waves) {
   return tiles > index ? (tiles - index + waves - 1) / waves : 0;
@@ -62,7 +72,7 @@ class TileCursor {
   using Lane = typename M::template Lane<T>;
 
   /// `list` stands at `first`, which exists. Only its first ids are waited for.
-  HPA_DEVICE TileCursor(Wave& wave, const RingParams& params, const WorkList& list, const Work& first)
+  HPA_DEVICE TileCursor(Wave& wave, const RingParams<C>& params, const WorkList& list, const Work& first)
       : params_(params), list_(list), work_(first) {
     next_work_ = list_.next_or(wave, first);
     advance(wave);
@@ -127,7 +137,7 @@ class TileCursor {
     wave.each([&](int lane) { chunk.blocks[lane] = 0; });
     for (; !done_; next_work(wave)) {
       const Item& item = work_.item;
-      const auto tiles = std::int32_t(unsigned(item.end - item.begin + tile_tokens - 1) / unsigned(tile_tokens));
+      const auto tiles = tiles_of<tile_tokens>(item, params_.rows_of(work_).count);
       const std::int32_t left = tiles_of_wave(tiles, wave.index(), Waves) - tiles_done_;
       if (left <= 0) continue;
       chunk.count = left < M::width ? left : M::width;
@@ -151,7 +161,7 @@ class TileCursor {
     next_work_ = list_.next_or(wave, next_work_);
   }
 
-  const RingParams& params_;
+  const RingParams<C>& params_;
   WorkList list_;  // stands at next_work_
   Work work_, next_work_;
   bool done_ = false;            // work_ is none

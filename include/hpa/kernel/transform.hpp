@@ -1,19 +1,10 @@
 // From products to logits: scale, bias and mask. Everything is in base 2.
 #pragma once
 
+#include "hpa/kernel/query_rows.hpp"
 #include "hpa/kernel/tile.hpp"
 
 namespace hpa::kernel {
-
-inline constexpr float log2_e = 1.4426950408889634f;
-inline constexpr float ln_2 = 0.6931471805599453f;
-
-/// The tokens of a tile that its rows see: [begin, end), counted from the tile's first.
-struct Visible {
-  int begin, end;
-  HPA_HOST_DEVICE bool whole(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
-  HPA_HOST_DEVICE bool has(int token) const { return token >= begin && token < end; }
-};
 
 /// The scores of one tile: [row slot][score product], four floats a lane.
 template <class M, class C>
@@ -44,18 +35,19 @@ struct Scores {
     });
   }
 
-  /// score += slope of the row * (key position - query position). The slopes are read again for every tile: registers are dear.
-  HPA_DEVICE void add_alibi(const typename M::Wave& wave, const float* slopes, int first_key_minus_query) {
-    wave.each_afresh([&](int lane) {
-      float slope[lane_rows];
-      HPA_UNROLL
-      for (int row = 0; row < lane_rows; ++row) slope[row] = slopes[Products::score_row(lane, row)];
-      const int first = Products::score_token(lane, 0, 0);
-      const float distance = float(first_key_minus_query + first);
-      each_score(lane, [&](auto& score, int row, int token) {
-        score = score + slope[row] * (distance + float(token - first));
+  /// What Features::all does to scores whose first token is `first_key` of the sequence: cap, bias, mask. What rows need to know is
+  /// read again for every tile: registers are dear.
+  HPA_DEVICE void transform(const typename M::Wave& wave, const FeatureParams& f, const SequenceView& view, const RowFacts* facts,
+                            int first_key) {
+    if (f.soft_cap != 0.f) cap(wave, f.soft_cap);
+    if (f.alibi_slopes != nullptr)
+      each_row_score(wave, facts, [&](auto& score, const RowFacts& row, int token) {
+        score = score + row.slope * float(first_key + token - row.position);
       });
-    });
+    if (!view.all.from(first_key).whole(Traits::tokens))
+      each_row_score(wave, facts, [&](auto& score, const RowFacts& row, int token) {
+        if (!row.sees(first_key + token, view.first_new)) score = -__builtin_inff();
+      });
   }
 
   HPA_DEVICE void mask(const typename M::Wave& wave, const Visible& visible) {
@@ -65,21 +57,53 @@ struct Scores {
       });
     });
   }
+
+ private:
+  /// cap * tanh(score / cap). Near 0, where 1 - 2 / (exp(2 x) + 1) cancels, by the first terms of tanh's series.
+  HPA_DEVICE void cap(const typename M::Wave& wave, float limit) {
+    const float inverse = M::reciprocal(limit);
+    wave.each([&](int lane) {
+      each_score(lane, [&](auto& score, int, int) {
+        const float x = score * inverse;
+        const float far = limit - 2.f * limit * M::reciprocal(M::exp2(x * (2.f * log2_e)) + 1.f);
+        score = x * x < 0.0016f ? score * (1.f - x * x * (1.f / 3.f)) : far;
+      });
+    });
+  }
+
+  /// Calls f(score, facts of its row, token).
+  template <class F>
+  HPA_DEVICE void each_row_score(const typename M::Wave& wave, const RowFacts* facts, F&& f) {
+    wave.each_afresh([&](int lane) {
+      RowFacts row_facts[lane_rows];
+      HPA_UNROLL
+      for (int row = 0; row < lane_rows; ++row) row_facts[row] = facts[Products::score_row(lane, row)];
+      each_score(lane, [&](auto& score, int row, int token) { f(score, row_facts[row], token); });
+    });
+  }
 };
 
-/// Values that no row sees become zero: a probability of zero does not hide a NaN.
+/// Values that no row sees become zero: a probability of zero does not hide a NaN. A lane's share of one operand.
+template <class M, class C, class Operand>
+HPA_DEVICE void mask_value(Operand& values, int lane, const Visible& visible) {
+  using Products = typename TileTraits<M, C>::Products;
+  constexpr int elements_a_word = 4 / size_of(C::kv);
+  constexpr std::uint32_t element = size_of(C::kv) == 2 ? 0xffffu : 0xffu;
+  HPA_UNROLL
+  for (int word = 0; word < Products::value_words; ++word) {
+    const int token = Products::value_at(lane, elements_a_word * word).token;
+    std::uint32_t keep = 0;
+    HPA_UNROLL
+    for (int i = 0; i < elements_a_word; ++i) keep |= visible.has(token + i) ? element << (8 * size_of(C::kv) * i) : 0u;
+    values.word[word] &= keep;
+  }
+}
+
 template <class M, class C>
 HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Visible& visible) {
-  using Traits = TileTraits<M, C>;
-  using Products = typename Traits::Products;
   wave.each([&](int lane) {
     HPA_UNROLL
-    for (int word = 0; word < Products::value_words; ++word) {
-      const int token = Products::value_at(lane, 2 * word).token;
-      const std::uint32_t keep = (visible.has(token) ? 0xffffu : 0u) | (visible.has(token + 1) ? 0xffff0000u : 0u);
-      HPA_UNROLL
-      for (int dim = 0; dim < Traits::dims; ++dim) values.operand[dim][lane].word[word] &= keep;
-    }
+    for (int dim = 0; dim < TileTraits<M, C>::dims; ++dim) mask_value<M, C>(values.operand[dim][lane], lane, visible);
   });
 }
 

@@ -62,19 +62,20 @@ struct PartitionRule {
   }
 };
 
-/// Tokens [begin, end) of one sequence, for every KV head. begin == end: an empty row, whose output is written all the same.
+/// Tokens [begin, end) of one sequence, for every KV head. begin == end: empty rows, whose output is written all the same.
 struct alignas(16) Item {
   std::int32_t sequence;   // row of the block table
-  std::int32_t query_row;  // row of query, out and lse
+  std::int32_t query_row;  // the sequence's first row of query, out and lse
   std::int32_t begin, end;
-  std::int32_t slot;       // partial result; negative = the row's only item, which writes the output itself
+  std::int32_t slot;       // partial result of the first row, the others behind it; negative = the rows' only item, which writes the output
   std::int32_t seq_len;
-  std::int32_t unused[2];
+  std::int32_t rows;       // query rows of the sequence
+  std::int32_t unused;
 };
 
-/// A row whose partials [slot, slot + partitions) the reduce kernel merges, in that order.
+/// A row whose partials slot, slot + step, .. the reduce kernel merges, in that order.
 struct alignas(16) SplitRow {
-  std::int32_t query_row, slot, partitions, unused;
+  std::int32_t query_row, slot, partitions, step;
 };
 
 /// A partial result of one (slot, query head): out = sum of exp2(score - maximum) * v, not divided; total = sum of exp2(..).

@@ -1,0 +1,95 @@
+// The query rows that one pass over the cache serves: which they are, and what each of them sees.
+#pragma once
+
+#include "hpa/kernel/work_list.hpp"
+
+namespace hpa::kernel {
+
+inline constexpr float log2_e = 1.4426950408889634f;
+inline constexpr float ln_2 = 0.6931471805599453f;
+
+/// Tokens that are seen: [begin, end), counted from whatever first token the owner says.
+struct Visible {
+  int begin, end;
+  HPA_HOST_DEVICE bool has(int token) const { return token >= begin && token < end; }
+  /// Of a tile at `first`, counted from the tile's first token.
+  HPA_HOST_DEVICE Visible from(int first) const { return {begin - first, end - first}; }
+  HPA_HOST_DEVICE bool whole(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
+};
+
+/// A query row of a sequence, counted from the sequence's first, and a query head.
+struct RowPlace {
+  std::int32_t query_row, head;
+};
+
+/// The rows of one pass: of all (query row, head) pairs that read one KV head, heads fastest, up to `Rows` from the part's first on.
+template <class C, int Rows>
+struct QueryRows {
+  std::int32_t first_head;  // of the KV head's query heads; in the plain case, of the pass's
+  std::int32_t first, count, gqa_ratio;
+
+  /// Not positive when the part has no rows of this item.
+  static HPA_DEVICE QueryRows of(std::int32_t kv_head, std::int32_t part, std::int32_t gqa_ratio, const Item& item) {
+    const std::int32_t first = part * Rows, left = (C::general ? gqa_ratio * item.rows : gqa_ratio) - first;
+    return {kv_head * gqa_ratio + (C::general ? 0 : first), first, left < Rows ? left : Rows, gqa_ratio};
+  }
+
+  HPA_DEVICE RowPlace at(int row) const {
+    if constexpr (!C::general) return {0, first_head + row};
+    const auto index = unsigned(first + row), query_row = index / unsigned(gqa_ratio);
+    return {std::int32_t(query_row), first_head + std::int32_t(index - query_row * unsigned(gqa_ratio))};
+  }
+  /// Rows past the last are read as the last one's, so that nothing is masked.
+  HPA_DEVICE RowPlace inside(int row) const { return at(row < count ? row : count - 1); }
+};
+
+/// What is on or off at run time in a kernel with Features::all.
+struct FeatureParams {
+  const float* alibi_slopes;        // [num_heads]; nullptr = off, as for the other pointers
+  const std::uint32_t* tree_masks;  // [num_rows]
+  float soft_cap;                   // in base 2; 0 = off
+  std::int32_t window;              // 0 = off
+  std::int32_t causal;
+};
+
+/// What a row must know of itself at every tile. In LDS, one a row of the pass.
+struct alignas(16) RowFacts {
+  float slope;             // ALiBi, times log2(e)
+  std::int32_t position;   // of the row in its sequence
+  std::int32_t begin;      // the first key that its window leaves
+  std::uint32_t new_keys;  // bit i: sees the sequence's i-th new token
+
+  HPA_DEVICE bool sees(int key, int first_new) const {
+    const int among_new = key - first_new;
+    return key >= begin && (among_new < 0 || (among_new < 32 && (new_keys >> among_new & 1) != 0));
+  }
+};
+
+/// What a sequence's rows see together. Tokens are counted from the sequence's first.
+struct SequenceView {
+  std::int32_t first_new;  // position of the first row; the tokens before it are seen by all rows, windows apart
+  Visible any;             // what some row sees
+  Visible all;             // what every row sees
+
+  static HPA_DEVICE SequenceView of(const FeatureParams& f, const Item& item) {
+    const std::int32_t first_new = item.seq_len - item.rows;
+    const bool ordered = f.causal && f.tree_masks == nullptr;
+    const std::int32_t first_end = ordered ? first_new + 1 : item.seq_len;  // where the first row's keys end
+    const std::int32_t all_end = f.tree_masks != nullptr ? first_new : first_end;
+    if (f.window == 0) return {first_new, {0, item.seq_len}, {0, all_end}};
+    return {first_new, {first_end - f.window, item.seq_len}, {item.seq_len - f.window, all_end}};
+  }
+};
+
+/// What a row is told by the call's arrays, and what follows from its place.
+template <class Wave>
+HPA_DEVICE RowFacts read_facts(const FeatureParams& f, const Item& item, const RowPlace& row) {
+  const float slope = f.alibi_slopes == nullptr ? 0.f : Wave::template load<float>(f.alibi_slopes + row.head);
+  const std::int32_t position = item.seq_len - item.rows + row.query_row, end = f.causal ? position + 1 : item.seq_len;
+  const std::uint32_t all_new = (1u << item.rows) - 1;  // at most 16 rows
+  std::uint32_t new_keys = f.causal ? (2u << row.query_row) - 1 : all_new;
+  if (f.tree_masks != nullptr) new_keys = all_new & Wave::template load<std::uint32_t>(f.tree_masks + item.query_row + row.query_row);
+  return {slope * log2_e, position, f.window == 0 ? 0 : end - f.window, new_keys};
+}
+
+}  // namespace hpa::kernel

@@ -1,0 +1,100 @@
+// Where results go: the output itself, or partials for the reduce kernel.
+#pragma once
+
+#include "hpa/arch/products.hpp"
+#include "hpa/kernel/query_rows.hpp"
+
+namespace hpa::kernel {
+
+using arch::Words;
+
+/// Rows of query and out: [row, head]; strides in bytes, between heads below 4 GiB.
+struct RowView {
+  char* data;
+  std::int64_t row_stride;
+  std::uint32_t head_stride;
+  HPA_HOST_DEVICE char* at(std::int64_t row, std::int32_t head) const {
+    return data + row * row_stride + std::uint64_t(std::uint32_t(head)) * head_stride;
+  }
+};
+
+struct ResultView {
+  RowView out;
+  float* lse;              // [num_rows, num_heads] or nullptr
+  float* partial;          // [slots, num_heads, head_size]
+  PartialState* states;    // [slots, num_heads]
+  std::int32_t num_heads;
+};
+
+/// What Features::all may do to a row when it is complete, however many partials it had.
+struct FinishParams {
+  const float* sinks;      // [num_heads]; nullptr = off
+  const float* out_scale;  // nullptr = 1
+  DType out;
+};
+
+/// A struct of nothing, for kernels without Features::all.
+struct NoFinish {};
+template <bool General>
+using FinishOf = std::conditional_t<General, FinishParams, NoFinish>;
+
+/// The sink's logit joins the denominator: what was summed against a smaller maximum is scaled down.
+template <class M, class Floats4>
+HPA_DEVICE void add_sink(float logit_log2, Floats4& sum, PartialState& state) {
+  const float maximum = M::max(state.maximum, logit_log2), keep = M::exp2(state.maximum - maximum);
+  sum = sum * keep;
+  state = {maximum, state.total * keep + M::exp2(logit_log2 - maximum)};
+}
+
+template <class M, class Floats4>
+HPA_DEVICE std::uint32_t narrow_to(DType type, const Floats4& v) {
+  switch (type) {
+    case DType::e4m3_fnuz: return M::template narrow<DType::e4m3_fnuz>(v[0], v[1], v[2], v[3]);
+    case DType::e4m3_ocp: return M::template narrow<DType::e4m3_ocp>(v[0], v[1], v[2], v[3]);
+    default: return M::template narrow<DType::e5m2_ocp>(v[0], v[1], v[2], v[3]);
+  }
+}
+
+/// Writes four neighbouring elements of one row's result. `sum` is not divided yet.
+template <class M, DType Out, class Finish, class Floats4>
+HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Finish& finish, std::int64_t row, std::int32_t head,
+                             int element, Floats4 sum, PartialState state) {
+  constexpr bool general = std::is_same_v<Finish, FinishParams>;
+  const bool empty = state.total == 0.f || state.total < 0.f;  // NaN is not empty
+  if constexpr (general)
+    if (finish.sinks != nullptr && !empty) add_sink<M>(M::Wave::template load<float>(finish.sinks + head) * log2_e, sum, state);
+  const float divide = empty ? 0.f : M::reciprocal(state.total);
+  if (result.lse != nullptr && element == 0)
+    M::Wave::store(result.lse + row * result.num_heads + head,
+                   empty ? -__builtin_inff() : (state.maximum + M::log2(state.total)) * ln_2);
+  if constexpr (general)
+    if (finish.out != Out) {
+      const float scale = finish.out_scale == nullptr ? 1.f : M::Wave::template load<float>(finish.out_scale);
+      const std::uint32_t codes = empty ? 0u : narrow_to<M>(finish.out, sum * (divide * M::reciprocal(scale)));
+      return M::Wave::store(result.out.at(row, head) + element, codes);
+    }
+  Words<2> packed{{0, 0}};
+  if (!empty)
+    packed = {{M::template pack<Out>(sum[0] * divide, sum[1] * divide), M::template pack<Out>(sum[2] * divide, sum[3] * divide)}};
+  M::Wave::store(result.out.at(row, head) + element * size_of(Out), packed);
+}
+
+/// The same for an item's row: its output if the item is all of it, else a partial for the reduce kernel.
+template <class M, class C, class Params, class Floats4>
+HPA_DEVICE void store_item(const Params& p, const Item& item, const RowPlace& row, int element, const Floats4& sum,
+                           const PartialState& state) {
+  if (item.slot < 0)
+    return store_result<M, C::query, FinishOf<C::general>>(p.result, p, item.query_row + row.query_row, row.head, element, sum, state);
+  const std::int64_t partial = std::int64_t(item.slot + row.query_row) * p.result.num_heads + row.head;
+  M::Wave::store(p.result.partial + partial * C::head_size + element, sum);
+  if (element == 0) M::Wave::store(p.result.states + partial, state);
+}
+
+template <class Wave>
+HPA_DEVICE void report(const Wave& wave, PlanHeader* header, PlanError error, std::int32_t sequence) {
+  wave.each([&](int lane) {
+    if (lane == 0) wave.atomic_min(&header->first_error, encode_error(error, sequence));
+  });
+}
+
+}  // namespace hpa::kernel
