@@ -94,6 +94,10 @@ struct HostMachine {
     static const Params& loaded(const Params& params) {
       return params;
     }
+    template <class Part, class Params>
+    static const Part& reread(const Params& params) {
+      return params;
+    }
     static std::uint32_t made_anew(std::uint32_t constant) { return constant; }
     /// Runs the body for every lane; the lane's values are element `lane` of Lane objects.
     template <class Body>

@@ -98,6 +98,10 @@ struct Nvidia {
     HPA_DEVICE int workgroup_z() const { return int(blockIdx.z); }
     HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
     HPA_DEVICE void refresh() {}
+    template <class Part, class Params>
+    static HPA_DEVICE const Part& reread(const Params& params) {
+      return params;
+    }
     template <class Body>
     HPA_DEVICE void each(Body&& body) const {
       body(int(threadIdx.x) % width);

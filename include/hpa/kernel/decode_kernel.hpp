@@ -33,12 +33,12 @@ struct DecodeKernel {
   static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
 
   static HPA_DEVICE void run(Wave& wave, const Params& params) {
-    const Params p = wave.loaded(params);
+    const DecodeParams p = wave.loaded(static_cast<const DecodeParams&>(params));
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
     if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
     for (std::int32_t i = wave.workgroup_x(); i < header.num_items;) {
-      decode_item(wave, p, item);
+      decode_item(wave, p, params, item);
       i += wave.workgroups_x();
       if (i >= header.num_items) break;
       item = wave.uniform(p.items + i);
@@ -47,12 +47,12 @@ struct DecodeKernel {
   }
 
  private:
-  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Item& item) {
+  static HPA_DEVICE void decode_item(Wave& wave, const DecodeParams& p, const Params& params, const Item& item) {
     wave.refresh();
     auto* const query = reinterpret_cast<Operand*>(wave.lds());
     const Rows rows = Rows::of(wave.workgroup_y(), wave.workgroup_z(), p.gqa_ratio, item);
     if (C::general && rows.count <= 0) return;
-    WaveStream<M, C> stream(tile_stream(wave, p, item));
+    WaveStream<M, C> stream(tile_stream(wave, p, params, item));
     QueryTile<M, C> query_tile;
     query_tile.request(wave, [&](int row) {
       const RowPlace at = rows.inside(row);
@@ -60,7 +60,7 @@ struct DecodeKernel {
     });
     const auto stage_query = [&] {
       query_tile.stage(wave, query);
-      if constexpr (C::general) stage_facts(wave, p, rows, item);
+      if constexpr (C::general) stage_facts(wave, params, rows, item);
       wave.barrier();
     };
     if (wave.index() < stream.tiles()) {
@@ -74,30 +74,33 @@ struct DecodeKernel {
       stream.softmax.clear(wave);
     }
     if (stream.met_negative_id()) report(wave, p.header, PlanError::block_id_negative, item.sequence);
-    merge_waves(wave, p, item, rows, stream);
+    merge_waves(wave, p, params, item, rows, stream);
   }
 
-  static HPA_DEVICE TileStream<C> tile_stream(const Wave& wave, const Params& p, const Item& item) {
+  static HPA_DEVICE TileStream<C> tile_stream(const Wave& wave, const DecodeParams& p, const Params& params, const Item& item) {
     TileStream<C> stream;
-    if constexpr (C::general) stream.params = p, stream.view = SequenceView::of(p, item), stream.facts = facts_of(wave);
+    if constexpr (C::general) static_cast<TileFeatures&>(stream) = TileFeatures::of(wave.template reread<FeatureParams>(params), item, facts_of(wave));
     stream.keys = p.keys.head(wave.workgroup_y()), stream.values = p.values.head(wave.workgroup_y());
     stream.table_row = p.block_tables + item.sequence * p.table_row_stride;
     stream.begin = item.begin, stream.end = item.end;
-    stream.scale_log2 = p.logit_scale(wave);
+    stream.scale_log2 = p.scale_log2 * logit_scale<C>(wave, params);
     return stream;
   }
 
   static HPA_DEVICE RowFacts* facts_of(const Wave& wave) { return reinterpret_cast<RowFacts*>(wave.lds() + facts_offset); }
-  static HPA_DEVICE void stage_facts(const Wave& wave, const Params& p, const Rows& rows, const Item& item) {
+  static HPA_DEVICE void stage_facts(const Wave& wave, const Params& params, const Rows& rows, const Item& item) {
     if (wave.index() != 0) return;
+    const FeatureParams features = wave.template reread<FeatureParams>(params);
     wave.each([&](int lane) {
-      if (lane < Products::rows) facts_of(wave)[lane] = read_facts<Wave>(p, item, rows.inside(lane));
+      if (lane < Products::rows) facts_of(wave)[lane] = read_facts<Wave>(features, item, rows.inside(lane));
     });
   }
 
   /// The waves' outputs become one, `rows_a_pass` rows at a time: states through LDS, then outputs through the same LDS.
-  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, WaveStream<M, C>& stream) {
+  static HPA_DEVICE void merge_waves(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Rows& rows, WaveStream<M, C>& stream) {
     wave.refresh();
+    const auto finish = wave.template reread<FinishOf<C::general>>(params);
+    const float value_scale = kernel::value_scale<C>(wave, params);
     auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset);
     auto* const outputs = reinterpret_cast<Floats4*>(wave.lds());
     for (int first = 0; first < rows.count; first += rows_a_pass) {
@@ -120,7 +123,7 @@ struct DecodeKernel {
           HPA_UNROLL
           for (int i = 0; i < 4; ++i) sum[i] = sum[i] + part[i] * weights[w][lane];
         }
-        store_item<M, C>(p, item, rows.at(row), 4 * chunk, sum, merged[lane]);
+        store_item<M, C>(p.result, finish, item, rows.at(row), 4 * chunk, sum * value_scale, merged[lane]);
       });
     }
   }

@@ -32,21 +32,26 @@ template <class C>
 struct DecodeParamsOf : DecodeParams,
                         std::conditional_t<size_of(C::kv) == 1, ScaleParams, NoScales>,
                         std::conditional_t<C::general, FeatureParams, NoFeatures>,
-                        FinishOf<C::general> {
-  /// What a product of query and key is multiplied with.
-  template <class Wave>
-  HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave) const {
-    if constexpr (size_of(C::kv) == 1)
-      if (this->k_scale != nullptr) return scale_log2 * wave.uniform(this->k_scale);
-    return scale_log2;
+                        FinishOf<C::general> {};
+
+/// What products of query and key are multiplied with, besides the scale of the call.
+template <class C, class Wave>
+HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params) {
+  if constexpr (size_of(C::kv) == 1) {
+    const ScaleParams scales = wave.template reread<ScaleParams>(params);
+    if (scales.k_scale != nullptr) return wave.uniform(scales.k_scale);
   }
-  /// What a sum of values is multiplied with.
-  template <class Wave>
-  HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave) const {
-    if constexpr (size_of(C::kv) == 1)
-      if (this->v_scale != nullptr) return wave.uniform(this->v_scale);
-    return 1.f;
+  return 1.f;
+}
+
+/// What sums of values are multiplied with.
+template <class C, class Wave>
+HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params) {
+  if constexpr (size_of(C::kv) == 1) {
+    const ScaleParams scales = wave.template reread<ScaleParams>(params);
+    if (scales.v_scale != nullptr) return wave.uniform(scales.v_scale);
   }
-};
+  return 1.f;
+}
 
 }  // namespace hpa::kernel

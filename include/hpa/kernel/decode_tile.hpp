@@ -6,13 +6,6 @@
 
 namespace hpa::kernel {
 
-/// What Features::all needs to know of an item besides.
-struct TileFeatures {
-  FeatureParams params;
-  SequenceView view;
-  const RowFacts* facts;  // of the query tile's rows, in LDS
-};
-
 /// What a wave needs to know of the item whose tiles it streams.
 template <class C>
 struct TileStream : std::conditional_t<C::general, TileFeatures, NoFeatures> {
@@ -59,12 +52,12 @@ class WaveStream {
     int tile = first;
     for (; tile + waves < tiles_; tile += waves) {
       Scores<M, C> scores = logits(wave, query, tile);
+      if constexpr (C::general) mask_before_window(wave, tile);
       next_ = checked(next_);
       wave.keep_order();
       keys_.request(wave, stream_.keys, next_);
       wave.keep_order();
       const Blocks after_next = blocks_of(wave, tile + 2 * waves);
-      if constexpr (C::general) mask_before_window(wave, tile);
       add_values<true>(wave, scores);
       next_ = after_next;
     }
@@ -76,7 +69,7 @@ class WaveStream {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
     Visible visible{0, stream_.end - first_token(tile)};
-    if constexpr (C::general) visible.begin = stream_.view.any.begin - first_token(tile);
+    if constexpr (C::general) visible.begin = stream_.any_begin - first_token(tile);
     if (!visible.whole(Traits::tokens)) {
       scores.mask(wave, visible);
       mask_values<M, C>(wave, values_, visible);
@@ -88,7 +81,7 @@ class WaveStream {
   HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
 
   HPA_DEVICE void mask_before_window(Wave& wave, int tile) {
-    const Visible visible = stream_.view.any.from(first_token(tile));
+    const Visible visible = Visible{stream_.any_begin, stream_.end}.from(first_token(tile));
     if (visible.begin > 0) mask_values<M, C>(wave, values_, visible);
   }
 
@@ -125,7 +118,7 @@ class WaveStream {
       wave.keep_order();
     }
     scores.scale(wave, stream_.scale_log2);
-    if constexpr (C::general) scores.transform(wave, stream_.params, stream_.view, stream_.facts, first_token(tile));
+    if constexpr (C::general) scores.transform(wave, stream_, first_token(tile));
     return scores;
   }
 

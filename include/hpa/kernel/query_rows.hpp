@@ -65,19 +65,23 @@ struct alignas(16) RowFacts {
   }
 };
 
-/// What a sequence's rows see together. Tokens are counted from the sequence's first.
-struct SequenceView {
+/// What every tile of an item needs to know of Features::all. Tokens are counted from the sequence's first.
+struct TileFeatures {
+  const RowFacts* facts;   // of the pass's rows, in LDS
+  float soft_cap;          // in base 2; 0 = off
+  bool alibi;
   std::int32_t first_new;  // position of the first row; the tokens before it are seen by all rows, windows apart
-  Visible any;             // what some row sees
+  std::int32_t any_begin;  // the first token that some row sees
   Visible all;             // what every row sees
 
-  static HPA_DEVICE SequenceView of(const FeatureParams& f, const Item& item) {
+  static HPA_DEVICE TileFeatures of(const FeatureParams& f, const Item& item, const RowFacts* facts) {
     const std::int32_t first_new = item.seq_len - item.rows;
     const bool ordered = f.causal && f.tree_masks == nullptr;
     const std::int32_t first_end = ordered ? first_new + 1 : item.seq_len;  // where the first row's keys end
     const std::int32_t all_end = f.tree_masks != nullptr ? first_new : first_end;
-    if (f.window == 0) return {first_new, {0, item.seq_len}, {0, all_end}};
-    return {first_new, {first_end - f.window, item.seq_len}, {item.seq_len - f.window, all_end}};
+    const bool windowed = f.window != 0;
+    return {facts,     f.soft_cap, f.alibi_slopes != nullptr, first_new, windowed ? first_end - f.window : 0,
+            {windowed ? item.seq_len - f.window : 0, all_end}};
   }
 };
 

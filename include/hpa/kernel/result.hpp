@@ -80,14 +80,13 @@ HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Fi
 }
 
 /// The same for an item's row: its output if the item is all of it, else a partial for the reduce kernel.
-template <class M, class C, class Params, class Floats4>
-HPA_DEVICE void store_item(const Params& p, const Item& item, const RowPlace& row, int element, const Floats4& sum,
-                           const PartialState& state) {
-  if (item.slot < 0)
-    return store_result<M, C::query, FinishOf<C::general>>(p.result, p, item.query_row + row.query_row, row.head, element, sum, state);
-  const std::int64_t partial = std::int64_t(item.slot + row.query_row) * p.result.num_heads + row.head;
-  M::Wave::store(p.result.partial + partial * C::head_size + element, sum);
-  if (element == 0) M::Wave::store(p.result.states + partial, state);
+template <class M, class C, class Finish, class Floats4>
+HPA_DEVICE void store_item(const ResultView& result, const Finish& finish, const Item& item, const RowPlace& row, int element,
+                           const Floats4& sum, const PartialState& state) {
+  if (item.slot < 0) return store_result<M, C::query>(result, finish, item.query_row + row.query_row, row.head, element, sum, state);
+  const std::int64_t partial = std::int64_t(item.slot + row.query_row) * result.num_heads + row.head;
+  M::Wave::store(result.partial + partial * C::head_size + element, sum);
+  if (element == 0) M::Wave::store(result.states + partial, state);
 }
 
 template <class Wave>

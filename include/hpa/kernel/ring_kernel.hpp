@@ -85,7 +85,7 @@ struct RingKernel {
     Softmax softmax;
     softmax.clear(wave);
     if constexpr (query_is_early) request_next_query();
-    const float scale_log2 = p.logit_scale(wave);
+    const float scale_log2 = p.scale_log2 * logit_scale<C>(wave, p);
     if constexpr (C::general) stage_facts(wave, p, rows, item);
     bool met_negative_id = false;
     for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
@@ -117,9 +117,9 @@ struct RingKernel {
     keys_used();
     Visible visible{0, item.end - first_token};
     if constexpr (C::general) {
-      const SequenceView view = SequenceView::of(p, item);
-      visible = Visible{view.any.begin, item.end}.from(first_token);
-      scores.transform(wave, p, view, facts_of(wave), first_token);
+      const TileFeatures features = TileFeatures::of(p, item, facts_of(wave));
+      visible.begin = features.any_begin - first_token;
+      scores.transform(wave, features, first_token);
     }
     const bool whole = visible.whole(Traits::tokens);
     if (!whole) scores.mask(wave, visible);
@@ -176,6 +176,7 @@ struct RingKernel {
   /// The outputs of the first `active` waves become one. A thread merges four elements of a row at a time.
   static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, const PartialState* states,
                                      const float* outputs, std::int32_t active) {
+    const float value_scale = kernel::value_scale<C>(wave, p);
     wave.each([&](int lane) {
       for (int piece = wave.index() * M::width + lane; piece < rows.count * chunks; piece += waves * M::width) {
         const int row = piece / chunks, element = piece % chunks * 4;
@@ -200,7 +201,7 @@ struct RingKernel {
         // No tokens at all: what the first wave's place holds is nobody's.
         if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
         if (failed) merged.total = -1.f;
-        store_item<M, C>(p, item, rows.at(row), element, sum, merged);
+        store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), item, rows.at(row), element, sum * value_scale, merged);
       }
     });
   }

@@ -37,17 +37,18 @@ struct Scores {
 
   /// What Features::all does to scores whose first token is `first_key` of the sequence: cap, bias, mask. What rows need to know is
   /// read again for every tile: registers are dear.
-  HPA_DEVICE void transform(const typename M::Wave& wave, const FeatureParams& f, const SequenceView& view, const RowFacts* facts,
-                            int first_key) {
+  HPA_DEVICE void transform(const typename M::Wave& wave, const TileFeatures& f, int first_key) {
     if (f.soft_cap != 0.f) cap(wave, f.soft_cap);
-    if (f.alibi_slopes != nullptr)
-      each_row_score(wave, facts, [&](auto& score, const RowFacts& row, int token) {
+    if (f.alibi)
+      each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
         score = score + row.slope * float(first_key + token - row.position);
       });
-    if (!view.all.from(first_key).whole(Traits::tokens))
-      each_row_score(wave, facts, [&](auto& score, const RowFacts& row, int token) {
-        if (!row.sees(first_key + token, view.first_new)) score = -__builtin_inff();
+    if (!f.all.from(first_key).whole(Traits::tokens)) {
+      const float unseen = float_of(wave.made_anew(bits_of(-__builtin_inff())));
+      each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
+        if (!row.sees(first_key + token, f.first_new)) score = unseen;
       });
+    }
   }
 
   HPA_DEVICE void mask(const typename M::Wave& wave, const Visible& visible) {
@@ -60,8 +61,8 @@ struct Scores {
 
  private:
   /// cap * tanh(score / cap). Near 0, where 1 - 2 / (exp(2 x) + 1) cancels, by the first terms of tanh's series.
-  HPA_DEVICE void cap(const typename M::Wave& wave, float limit) {
-    const float inverse = M::reciprocal(limit);
+  HPA_DEVICE void cap(const typename M::Wave& wave, float soft_cap) {
+    const float limit = float_of(wave.made_anew(bits_of(soft_cap))), inverse = M::reciprocal(limit);
     wave.each([&](int lane) {
       each_score(lane, [&](auto& score, int, int) {
         const float x = score * inverse;
@@ -101,7 +102,7 @@ HPA_DEVICE void mask_value(Operand& values, int lane, const Visible& visible) {
 
 template <class M, class C>
 HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Visible& visible) {
-  wave.each([&](int lane) {
+  wave.each_afresh([&](int lane) {
     HPA_UNROLL
     for (int dim = 0; dim < TileTraits<M, C>::dims; ++dim) mask_value<M, C>(values.operand[dim][lane], lane, visible);
   });
