@@ -18,10 +18,12 @@ using Machines = std::tuple<arch::DefaultMachine>;
 #endif
 
 template <class Machine>
-using full_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64, 128>, axis<16, 32>, axis<false, true>, Machine>;
+using full_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>,
+                           axis<DType::f16, DType::bf16>, Machine>;
 /// For what does not depend on sizes: less to compile.
 template <class Machine>
-using small_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64>, axis<16>, axis<false, true>, Machine>;
+using small_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64>, axis<16>, axis<Features::plain, Features::all>,
+                            axis<DType::f16, DType::bf16>, Machine>;
 
 inline Device this_device() {
   Device device;

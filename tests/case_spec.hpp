@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "guarded_buffer.hpp"
@@ -33,6 +35,9 @@ struct CaseSpec {
   float scale = 0.f, soft_cap = 0.f;
   int window = 0;
   float k_scale = 0.f, v_scale = 0.f, out_scale = 0.f;  // 0 = null pointer
+  float token_scale = 1.f;    // with shape.token_scales: each is drawn between 0.5 and 1.5 times this
+  std::vector<float> sinks;   // [num_heads]; empty = drawn
+  std::vector<std::uint32_t> tree_masks;  // [num_rows]; empty = a random tree in each sequence, and any bits past its rows
 
   unsigned seed = 1;                                                        // of the data
   std::vector<unsigned> sequence_seeds;                                     // of each sequence's data; empty = its index
@@ -44,6 +49,7 @@ struct CaseSpec {
   Padding padding;
   Guard guard = Guard::end;
   Tail tail = Tail::nan;
+  bool unmapped_expired = false;    // blocks before every row's window have ids of no memory; else they are blocks of NaN
   int spare_blocks = 3;             // blocks that belong to no sequence
   int spare_columns = 0;            // of the block table, beyond what the longest sequence needs
   std::int64_t first_block_id = 0;  // ids start here and cache pointers are lowered to match: reaches ids beyond memory
@@ -52,22 +58,46 @@ struct CaseSpec {
 
 /// The case in words, for the log of a failed test.
 inline std::string describe(const CaseSpec& spec) {
-  const auto list = [](const std::vector<int>& values) {
+  const auto number = [](auto value) {
+    std::ostringstream text;
+    text << value;
+    return text.str();
+  };
+  const auto list = [&](const auto& values) {
     std::string text;
-    for (const int value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
+    for (const auto value : values) text += (text.empty() ? "" : ",") + number(value);
     return text;
   };
   const DecodeShape& s = spec.shape;
-  std::string text = std::string(name(s.query)) + ", head size " + std::to_string(s.head_size) + ", block size " +
-                     std::to_string(s.block_size) + ", heads " + std::to_string(s.num_heads) + "/" +
-                     std::to_string(s.num_kv_heads) + (s.alibi ? ", alibi" : "") + (s.lse ? ", lse" : "") + ", max_seqs " +
-                     std::to_string(s.max_seqs) + ", lengths " + list(spec.seq_lens);
+  std::string text = std::string(name(s.query));
+  if (s.kv != s.query) text += std::string(", KV ") + name(s.kv);
+  if (s.out != s.query) text += std::string(", out ") + name(s.out);
+  text += ", head size " + std::to_string(s.head_size) + ", block size " + std::to_string(s.block_size) + ", heads " +
+          std::to_string(s.num_heads) + "/" + std::to_string(s.num_kv_heads) + ", max_seqs " + std::to_string(s.max_seqs) +
+          ", max_query_len " + std::to_string(s.max_query_len);
+  const std::pair<bool, std::string> features[] = {{s.alibi, "alibi"},
+                                                   {s.lse, "lse"},
+                                                   {s.sliding_window, "window " + number(spec.window)},
+                                                   {s.soft_cap, "soft cap " + number(spec.soft_cap)},
+                                                   {s.sinks, "sinks " + list(spec.sinks)},
+                                                   {!s.causal, "not causal"},
+                                                   {s.tree_mask, "tree mask"},
+                                                   {s.token_scales, "token scales " + number(spec.token_scale)},
+                                                   {spec.scale != 0.f, "scale " + number(spec.scale)},
+                                                   {spec.k_scale != 0.f, "k_scale " + number(spec.k_scale)},
+                                                   {spec.v_scale != 0.f, "v_scale " + number(spec.v_scale)},
+                                                   {spec.out_scale != 0.f, "out_scale " + number(spec.out_scale)},
+                                                   {spec.unmapped_expired, "expired blocks unmapped"},
+                                                   {spec.padding.any(), "padded strides"}};
+  for (const auto& [on, words] : features)
+    if (on) text += ", " + words;
+  text += ", lengths " + list(spec.seq_lens);
   if (!spec.query_lens.empty()) text += ", query lengths " + list(spec.query_lens);
-  if (spec.padding.any()) text += ", padded strides";
   return text + (spec.guard == Guard::end ? ", guard at the end" : ", guard at the start") + ", seed " + std::to_string(spec.seed);
 }
 
-/// How far a result may be from the reference. An lse is of the sum that the output product sees, whose terms a machine may truncate
+/// How far a result may be from the reference, before it is rounded to 8 bits where the output has them. KV of 8 bits does not enter:
+/// it is exact in the query's type. An lse is of the sum that the output product sees, whose terms a machine may truncate
 /// to 11 (fp16) or 8 (bf16) bits: it can be short of the exact one by 2^-10 or 2^-7.
 struct Tolerance {
   double out;  // ||out - reference|| / ||reference|| of a row

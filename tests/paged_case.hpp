@@ -23,11 +23,12 @@ class PagedCase {
 
   CaseSpec spec;  // as given, max_seqs and max_seq_len filled in
   Buffer query, key_cache, value_cache, out, lse, block_tables, seq_lens, query_start_loc, workspace;
-  Buffer alibi_slopes, sinks, k_scale, v_scale, out_scale;
+  Buffer alibi_slopes, sinks, k_scale, v_scale, out_scale, key_token_scales, value_token_scales, tree_masks;
 
   explicit PagedCase(CaseSpec description) : spec(std::move(description)) {
     DecodeShape& shape = spec.shape;
     require(spec.query_lens.empty() || spec.query_lens.size() == spec.seq_lens.size(), "query_lens: as seq_lens");
+    require(spec.sinks.empty() || spec.sinks.size() == std::size_t(shape.num_heads), "sinks: one a head");
     require(spec.sequence_seeds.empty() || spec.sequence_seeds.size() == spec.seq_lens.size(), "sequence_seeds: as seq_lens");
     const int longest = spec.seq_lens.empty() ? 0 : *std::max_element(spec.seq_lens.begin(), spec.seq_lens.end());
     if (shape.max_seqs == 0) shape.max_seqs = std::max(num_seqs(), 1);
@@ -40,6 +41,7 @@ class PagedCase {
       num_rows_ = 0;
       for (const int length : spec.query_lens) num_rows_ += length;
     }
+    require(spec.tree_masks.empty() || spec.tree_masks.size() == std::size_t(num_rows_), "tree_masks: one a row");
     set_strides();
     allocate();
     populate();
@@ -175,7 +177,10 @@ class PagedCase {
 
  private:
   static constexpr std::uint32_t unused_entries[2] = {0x7f7f7f7fu, 0xffffffffu};
-  enum Content : std::uint64_t { query_content, key_content, value_content, sink_content, tail_content, order_content };
+  static constexpr std::int32_t unmapped_id = 0x7f7f7f7f;
+  enum Content : std::uint64_t {
+    query_content, key_content, value_content, sink_content, tail_content, order_content, token_scale_content, tree_content
+  };
 
   static void require(bool condition, const char* what) {
     if (!condition) throw std::invalid_argument(what);
@@ -251,6 +256,11 @@ class PagedCase {
       const auto address = reinterpret_cast<std::uintptr_t>(locate(cache));
       return reinterpret_cast<const void*>(address - std::uintptr_t(spec.first_block_id * block_stride * size_of(shape().kv)));
     };
+    const auto token_scales = [&](const Buffer& buffer) {
+      const std::int64_t before = spec.first_block_id * shape().num_kv_heads * shape().block_size * 4;
+      return shape().token_scales ? reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(locate(buffer)) - std::uintptr_t(before))
+                                  : nullptr;
+    };
     const auto ints = [](std::uint8_t* bytes) { return reinterpret_cast<const std::int32_t*>(bytes); };
     const auto floats = [](std::uint8_t* bytes) { return reinterpret_cast<float*>(bytes); };
     DecodeArgs args;
@@ -281,6 +291,9 @@ class PagedCase {
     args.k_scale = floats(null_if(spec.k_scale == 0.f, k_scale));
     args.v_scale = floats(null_if(spec.v_scale == 0.f, v_scale));
     args.out_scale = floats(null_if(spec.out_scale == 0.f, out_scale));
+    args.key_token_scales = token_scales(key_token_scales);
+    args.value_token_scales = token_scales(value_token_scales);
+    args.tree_masks = reinterpret_cast<const std::uint32_t*>(null_if(!shape().tree_mask, tree_masks));
     return args;
   }
 
@@ -301,7 +314,8 @@ class PagedCase {
     query = buffer(rows(strides_.query_row, strides_.query_head, shape().head_size), size_of(shape().query), 16);
     key_cache = buffer(num_blocks_ == 0 ? 0 : keys, size_of(shape().kv), 16);
     value_cache = buffer(num_blocks_ == 0 ? 0 : values, size_of(shape().kv), 16);
-    out = buffer(rows(strides_.out_row, strides_.out_head, shape().head_size_of_v()), size_of(shape().out), 8);
+    const std::size_t out_alignment = std::size_t(4 * size_of(shape().out));
+    out = buffer(rows(strides_.out_row, strides_.out_head, shape().head_size_of_v()), size_of(shape().out), out_alignment);
     lse = buffer(shape().lse ? std::int64_t{num_rows_} * shape().num_heads : 0, 4, 4);
     block_tables = buffer(num_seqs() == 0 ? 0 : (num_seqs() - 1) * strides_.table_row + table_width_, 4, 4);
     seq_lens = buffer(num_seqs(), 4, 4);
@@ -310,6 +324,9 @@ class PagedCase {
     alibi_slopes = buffer(shape().alibi ? shape().num_heads : 0, 4, 4);
     sinks = buffer(shape().sinks ? shape().num_heads : 0, 4, 4);
     for (Buffer* scalar : {&k_scale, &v_scale, &out_scale}) *scalar = buffer(1, 4, 4);
+    const std::int64_t scales = shape().token_scales ? num_blocks_ * shape().num_kv_heads * shape().block_size : 0;
+    for (Buffer* all : {&key_token_scales, &value_token_scales}) *all = buffer(scales, 4, 4);
+    tree_masks = buffer(shape().tree_mask ? num_rows_ : 0, 4, 4);
   }
 
   void populate() {
@@ -324,9 +341,14 @@ class PagedCase {
     *out_scale.as<float>() = spec.out_scale;
     for (int head = 0; head < shape().num_heads; ++head) {
       if (shape().alibi) alibi_slopes.as<float>()[head] = std::exp2(-8.f * float(head + 1) / float(shape().num_heads));
-      if (shape().sinks) sinks.as<float>()[head] = normal(bits(spec.seed, sink_content, std::uint64_t(head)));
+      if (shape().sinks)
+        sinks.as<float>()[head] =
+            spec.sinks.empty() ? normal(bits(spec.seed, sink_content, std::uint64_t(head))) : spec.sinks[std::size_t(head)];
     }
+    if (shape().tree_mask) draw_trees();
     assign_blocks();
+    key_token_scales.fill(0xff);
+    value_token_scales.fill(0xff);
     poison(shape().query, query);
     poison(shape().kv, key_cache);
     poison(shape().kv, value_cache);
@@ -335,6 +357,23 @@ class PagedCase {
     // The first sequence last: where a prefix is shared, its data counts.
     for (int sequence = num_seqs() - 1; sequence >= 0; --sequence)
       if (reference::is_computed(shape(), host_args(), sequence)) write_visible(sequence);
+  }
+
+  /// Each row's parent is an earlier row or the old tokens; it sees its ancestors and itself. Bits past the rows say nothing.
+  void draw_trees() {
+    std::uint32_t* const masks = tree_masks.as<std::uint32_t>();
+    std::copy(spec.tree_masks.begin(), spec.tree_masks.end(), masks);
+    if (!spec.tree_masks.empty()) return;
+    for (int sequence = 0; sequence < num_seqs(); ++sequence) {
+      const reference::RowRange rows = reference::rows_of(host_args(), sequence);
+      for (int i = 0; i < rows.count; ++i) {
+        const std::uint64_t drawn = bits(spec.seed, tree_content, std::uint64_t(rows.first + i));
+        const auto parent = std::int64_t(drawn % std::uint64_t(i + 1)) - 1;
+        const std::uint32_t beyond = rows.count < 32 ? std::uint32_t(drawn >> 32) << rows.count : 0u;
+        const std::uint32_t ancestors = parent < 0 || rows.count > 32 ? 0u : masks[rows.first + parent] & ((1u << i) - 1);
+        masks[rows.first + i] = ancestors | (i < 32 ? 1u << i : 0u) | beyond;
+      }
+    }
   }
 
   /// Block ids of what computed sequences hold, in random physical order; all other entries are no block's id.
@@ -350,7 +389,12 @@ class PagedCase {
       if (!reference::is_computed(shape(), host_args(), sequence)) continue;
       const int blocks = blocks_of(spec.seq_lens[std::size_t(sequence)]);
       require(blocks <= table_width_, "seq_lens: longer than the table is wide");
+      const int expired = spec.unmapped_expired ? int(visible_to_any(sequence).begin / shape().block_size) : 0;
       for (int column = 0; column < blocks; ++column) {
+        if (column < expired) {
+          block_table(sequence, column) = unmapped_id;
+          continue;
+        }
         const bool shared = column < spec.shared_prefix_blocks;
         if (shared && column < int(prefix.size())) {
           block_table(sequence, column) = prefix[std::size_t(column)];
@@ -458,12 +502,47 @@ class PagedCase {
     for (std::int64_t token = keys.begin; token < keys.end; ++token) {
       const float amplitude = spec.key_amplitude * (1.f + spec.key_growth * float(token) / last);
       for (int head = 0; head < shape().num_kv_heads; ++head) {
+        if (shape().token_scales) {
+          const auto [block, slot] = place_of(sequence, int(token));
+          const std::int64_t index = (block * shape().num_kv_heads + head) * shape().block_size + slot;
+          const std::uint64_t drawn = bits(seed, token_scale_content, std::uint64_t(token), std::uint64_t(head));
+          key_token_scales.as<float>()[index] = spec.token_scale * (0.5f + float(drawn & 0xffff) / 65536.f);
+          value_token_scales.as<float>()[index] = spec.token_scale * (0.5f + float(drawn >> 16 & 0xffff) / 65536.f);
+        }
         for (int d = 0; d < shape().head_size; ++d)
           set_key(sequence, int(token), head, d, amplitude * draw(key_content, token, head, d));
         for (int d = 0; d < shape().head_size_of_v(); ++d)
           set_value(sequence, int(token), head, d, spec.value_amplitude * draw(value_content, token, head, d));
       }
     }
+  }
+
+  /// How far a written element is from the expected value, less what the smallest numbers of its type (bf16: of fp32, in which
+  /// sums are kept) cannot show. 8 bits: the least distance that a value can have had before it was rounded to this code.
+  double distance(float got, double expected) const {
+    const double infinity = std::numeric_limits<double>::infinity();
+    if (!std::isfinite(got)) return infinity;
+    if (shape().out == DType::f16) return std::max(0.0, std::abs(got - expected) - 0x1p-25);
+    if (shape().out == DType::bf16) return std::max(0.0, std::abs(got - expected) - 0x1p-120);
+    static const std::vector<double> all[] = {values_of(DType::e4m3_fnuz), values_of(DType::e4m3_ocp), values_of(DType::e5m2_ocp)};
+    const std::vector<double>& values = all[int(shape().out) - int(DType::e4m3_fnuz)];
+    const auto at = std::lower_bound(values.begin(), values.end(), double(got));
+    const double low = at == values.begin() ? -infinity : (at[-1] + got) / 2;
+    const double high = at + 1 == values.end() ? infinity : (at[1] + got) / 2;
+    return expected < low ? low - expected : expected > high ? expected - high : 0.0;
+  }
+
+  /// The finite values of an 8-bit type in order.
+  static std::vector<double> values_of(DType type) {
+    std::vector<double> values;
+    for (int code = 0; code < 256; ++code) {
+      const auto byte = std::uint8_t(code);
+      const double value = load_element(type, &byte, 0);
+      if (std::isfinite(value)) values.push_back(value);
+    }
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    return values;
   }
 
   void compare_row(const DecodeArgs& host, int sequence, int query_row, int head, double tolerance, double lse_tolerance,
@@ -474,9 +553,9 @@ class PagedCase {
     const double factor = host.out_scale != nullptr && size_of(shape().out) == 1 ? double(*host.out_scale) : 1;
     double difference = 0, norm = 0;
     for (int d = 0; d < shape().head_size_of_v(); ++d) {
-      const double expected = exact.out[std::size_t(d)];
-      const double got = factor * load_element(shape().out, out.data(), out_index(row, head) + d);
-      difference += (got - expected) * (got - expected);
+      const double expected = exact.out[std::size_t(d)] / factor;
+      const double off = distance(load_element(shape().out, out.data(), out_index(row, head) + d), expected);
+      difference += off * off;
       norm += expected * expected;
     }
     double error = difference == 0 ? 0 : std::sqrt(difference / norm);
@@ -507,7 +586,8 @@ class PagedCase {
             {"block_tables", &block_tables}, {"seq_lens", &seq_lens},   {"query_start_loc", &query_start_loc},
             {"alibi_slopes", &alibi_slopes}, {"sinks", &sinks},         {"k_scale", &k_scale},
             {"v_scale", &v_scale},     {"out_scale", &out_scale},       {"out", &out},
-            {"lse", &lse},             {"workspace", &workspace}};
+            {"lse", &lse},             {"workspace", &workspace},
+            {"key_token_scales", &key_token_scales}, {"value_token_scales", &value_token_scales}, {"tree_masks", &tree_masks}};
   }
   std::vector<Buffer*> buffers() {
     std::vector<Buffer*> all;

@@ -1,4 +1,5 @@
-// The cache's writers: append() puts new K and V where a slot mapping says, copy_blocks() copies whole blocks.
+// The cache's writers: append() puts new K and V where a slot mapping says, quantised if the cache is of 8 bits; copy_blocks() copies
+// whole blocks.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,10 @@ struct AppendArgs {
   std::int64_t value_token_stride = 0, value_head_stride = 0;  // of `value`
   std::int64_t cache_key_block_stride = 0, cache_key_head_stride = 0;
   std::int64_t cache_value_block_stride = 0, cache_value_head_stride = 0;
+  const float* k_scale = nullptr;  // one positive float, 8-bit KV without token scales: code = key / k_scale; nullptr = 1
+  const float* v_scale = nullptr;  // the same of V
+  float* key_token_scales = nullptr;    // written: [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
+  float* value_token_scales = nullptr;  // the same of V
 };
 
 /// Device pointers of one copy_blocks(). No destination may also be a source, or the destination of another pair.
@@ -31,7 +36,39 @@ struct CopyBlocksArgs {
   int num_pairs = 0;
   std::int64_t key_block_stride = 0, key_head_stride = 0;
   std::int64_t value_block_stride = 0, value_head_stride = 0;
+  float* key_token_scales = nullptr;    // [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
+  float* value_token_scales = nullptr;  // the same of V
 };
+
+namespace detail {
+
+/// Pointers to token scales: both exactly when the shape has them, aligned to a float.
+inline Verdict check_token_scales(const DecodeShape& shape, const float* key, const float* value) {
+  const char* const missing = "must not be null: shape.token_scales is set";
+  const char* const unexpected = "given, but shape.token_scales is not set";
+  if (Verdict v = check_feature(shape.token_scales, key != nullptr, "key_token_scales", missing, unexpected); !v) return v;
+  if (Verdict v = check_feature(shape.token_scales, value != nullptr, "value_token_scales", missing, unexpected); !v) return v;
+  const PointerRule pointers[] = {{key, 4, "key_token_scales"}, {value, 4, "value_token_scales"}};
+  if (Verdict v = check_alignment(pointers); !v) return v;
+  return {};
+}
+
+/// The scale of all tokens: 8-bit KV has it, unless every token has its own.
+inline Verdict check_scale(const DecodeShape& shape, const float* scale, const char* field) {
+  const Status bad = Status::invalid_argument;
+  if (scale == nullptr) return {};
+  if (size_of(shape.kv) == 2) return {bad, field, "given, but 16-bit KV has no scale"};
+  if (shape.token_scales) return {bad, field, "given, but append computes a scale for each token: shape.token_scales is set"};
+  if (!aligned(scale, 4)) return {bad, field, "not aligned to its elements"};
+  return {};
+}
+
+inline kernel::KvView token_scale_view(const float* scales, const DecodeShape& shape) {
+  const std::uint32_t head_stride = std::uint32_t(shape.block_size) * 4;
+  return {reinterpret_cast<const char*>(scales), head_stride * std::uint32_t(shape.num_kv_heads), head_stride};
+}
+
+}  // namespace detail
 
 /// Whether append() can do it; the first thing that is wrong, if not. Reads no device memory.
 template <class Menu = default_menu>
@@ -45,6 +82,9 @@ Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& de
                                           {args.value_cache, 16, "value_cache"},
                                           {args.slot_mapping, 8, "slot_mapping"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
+  if (Verdict v = detail::check_scale(shape, args.k_scale, "k_scale"); !v) return v;
+  if (Verdict v = detail::check_scale(shape, args.v_scale, "v_scale"); !v) return v;
+  if (Verdict v = detail::check_token_scales(shape, args.key_token_scales, args.value_token_scales); !v) return v;
   const int x = per_16_bytes(shape.query);
   const std::int64_t limit = detail::elements_in_4_gib(shape.query);
   if (Verdict v = check_strides({args.key_token_stride, args.key_head_stride, "key_token_stride", "key_head_stride"}, shape.head_size,
@@ -68,32 +108,65 @@ Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device
   const detail::PointerRule pointers[] = {
       {args.key_cache, 16, "key_cache"}, {args.value_cache, 16, "value_cache"}, {args.block_pairs, 8, "block_pairs"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
+  if (Verdict v = detail::check_token_scales(shape, args.key_token_scales, args.value_token_scales); !v) return v;
   return detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
                                      {args.value_block_stride, args.value_head_stride, "value_block_stride", "value_head_stride"});
 }
 
+namespace detail {
+
+template <class Kernel>
+Verdict launch_append(const AppendArgs& args, const typename Kernel::Params& params, const Device& device, Stream stream) {
+  const std::int64_t workgroups = kernel::ceil_div(args.num_tokens, Kernel::waves);
+  return arch::launch<Kernel>({grid_x(workgroups, 1, device, Kernel::waves), 1}, params, stream);
+}
+
+/// The kernel for one type of rows and one type of cache.
+template <class Machine, class Query, class Kv>
+Verdict launch_append_of(Query, Kv, [[maybe_unused]] const DecodeShape& shape, const AppendArgs& args, const kernel::QuantiseParams& params,
+                        const Device& device, Stream stream) {
+  if constexpr (size_of(Kv::value) == 2) {
+    return launch_append<kernel::AppendKernel<Machine>>(args, params, device, stream);
+  } else {
+    if constexpr (Kv::value == DType::i8)
+      if (shape.token_scales) return launch_append<kernel::QuantiseKernel<Machine, Query::value, Kv::value, true>>(args, params, device, stream);
+    return launch_append<kernel::QuantiseKernel<Machine, Query::value, Kv::value, false>>(args, params, device, stream);
+  }
+}
+
+}  // namespace detail
+
 /// Writes K and V of new tokens into the cache (what vLLM calls reshape_and_cache). Two tokens must not share a slot.
+///
+/// 8-bit caches get encode(x / scale): rounded to nearest even, what is beyond the largest code (Inf too) becomes it, NaN stays NaN (i8:
+/// code 0). With shape.token_scales the scale of a token and head is max |x| / 127 over its elements that are not NaN.
 template <class Menu = default_menu>
 Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) {
+  using Machine = typename Menu::Machine;
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
   if (Verdict v = check<Menu>(shape, args, device); !v) return v;
-  using Kernel = kernel::AppendKernel<typename Menu::Machine>;
-  const kernel::AppendParams params{
-      detail::row_view(args.key, args.key_token_stride, args.key_head_stride, shape.num_kv_heads, shape.head_size, shape.kv),
-      detail::row_view(args.value, args.value_token_stride, args.value_head_stride, shape.num_kv_heads, shape.head_size_of_v(), shape.kv),
-      detail::kv_view(args.key_cache, args.cache_key_block_stride, args.cache_key_head_stride, shape),
-      detail::kv_view(args.value_cache, args.cache_value_block_stride, args.cache_value_head_stride, shape),
-      args.slot_mapping,
-      args.num_tokens,
-      shape.num_kv_heads,
-      shape.head_size,
-      shape.block_size};
-  const std::int64_t workgroups = kernel::ceil_div(args.num_tokens, Kernel::waves);
-  return arch::launch<Kernel>({detail::grid_x(workgroups, 1, device, Kernel::waves), 1}, params, stream);
+  const auto rows = [&](const void* data, std::int64_t token_stride, std::int64_t head_stride, int size) {
+    return detail::row_view(data, token_stride, head_stride, shape.num_kv_heads, size, shape.query);
+  };
+  const kernel::QuantiseParams params{
+      {rows(args.key, args.key_token_stride, args.key_head_stride, shape.head_size),
+       rows(args.value, args.value_token_stride, args.value_head_stride, shape.head_size_of_v()),
+       detail::kv_view(args.key_cache, args.cache_key_block_stride, args.cache_key_head_stride, shape),
+       detail::kv_view(args.value_cache, args.cache_value_block_stride, args.cache_value_head_stride, shape), args.slot_mapping,
+       args.num_tokens, shape.num_kv_heads, shape.head_size, shape.block_size},
+      args.k_scale,
+      args.v_scale,
+      detail::token_scale_view(args.key_token_scales, shape),
+      detail::token_scale_view(args.value_token_scales, shape)};
+  Verdict verdict{Status::unsupported, "kv", "no kernel is compiled in"};
+  Menu::query_types::visit(shape.query, [&](auto query) {
+    Menu::kv_types::visit(shape.kv, [&](auto kv) { verdict = detail::launch_append_of<Machine>(query, kv, shape, args, params, device, stream); });
+  });
+  return verdict;
 }
 
-/// Copies blocks inside the caches: all heads, K and V.
+/// Copies blocks inside the caches: all heads, K and V, and their token scales.
 template <class Menu = default_menu>
 Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream stream) {
   Device device;
@@ -102,8 +175,12 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
   using Kernel = kernel::CopyBlocksKernel<typename Menu::Machine>;
   const kernel::CopyBlocksParams params{detail::kv_view(args.key_cache, args.key_block_stride, args.key_head_stride, shape),
                                         detail::kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape),
-                                        args.block_pairs, args.num_pairs,
-                                        shape.head_size * shape.block_size * size_of(shape.kv)};
+                                        detail::token_scale_view(args.key_token_scales, shape),
+                                        detail::token_scale_view(args.value_token_scales, shape),
+                                        args.block_pairs,
+                                        args.num_pairs,
+                                        shape.head_size * shape.block_size * size_of(shape.kv),
+                                        shape.block_size * 4};
   const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
   return arch::launch<Kernel>({detail::grid_x(workgroups, shape.num_kv_heads, device, Kernel::waves), shape.num_kv_heads}, params, stream);
 }

@@ -58,7 +58,7 @@ struct ConvertKernel {
     using Wave = typename M::Wave;
     wave.each([&](int lane) {
       for (int i = wave.workgroup_x() * M::width + lane; i < p.count; i += wave.workgroups_x() * M::width)
-        Wave::store(p.to + std::int64_t(i) * int(sizeof(Out)), One::convert(Wave::template load<In>(p.from + std::int64_t(i) * int(sizeof(In)))));
+        Wave::store(p.to + i * int(sizeof(Out)), One::convert(Wave::template load<In>(p.from + i * int(sizeof(In)))));
     });
   }
 };

@@ -29,6 +29,12 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
+/// All types of cache. No decode kernel is instantiated by a cache writer.
+template <class Machine>
+using cache_menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 128>, hpa::axis<16, 32>,
+                                 hpa::axis<hpa::Features::plain, hpa::Features::all>,
+                                 hpa::axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>, Machine>;
+
 DecodeShape shape_of(DType type, int head_size, int block_size, int num_kv_heads) {
   DecodeShape shape;
   shape.query = shape.kv = shape.out = type;
@@ -49,9 +55,14 @@ Buffer buffer_of(const std::vector<T>& values, Guard guard) {
   return buffer;
 }
 
+/// Where pointers start so that `bytes` of them before the memory are never touched.
+void* lowered(const Buffer& buffer, std::int64_t bytes) {
+  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer.device()) - std::uintptr_t(bytes));
+}
+
 /// Strides of one cache in elements, and the cache itself, filled with bytes that are nobody's.
 struct Cache {
-  std::int64_t slab, head_stride, block_stride, first_id;
+  std::int64_t slab, head_stride, block_stride, first_id, element_bytes;
   Buffer memory;
 
   Cache(const DecodeShape& shape, int num_blocks, std::int64_t head_padding, std::int64_t block_padding,
@@ -60,19 +71,34 @@ struct Cache {
         head_stride(slab + head_padding),
         block_stride(shape.num_kv_heads * head_stride + block_padding),
         first_id(first_block_id),
-        memory(std::size_t((num_blocks - 1) * block_stride + (shape.num_kv_heads - 1) * head_stride + slab) * 2, 16, guard) {
+        element_bytes(size_of(shape.kv)),
+        memory(std::size_t(((num_blocks - 1) * block_stride + (shape.num_kv_heads - 1) * head_stride + slab) * element_bytes), 16, guard) {
     for (std::size_t i = 0; i < memory.size(); ++i) memory.data()[i] = std::uint8_t(random());
     memory.upload();
   }
-  void* pointer() const {
-    return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory.device()) - std::uintptr_t(2 * first_id * block_stride));
-  }
+  void* pointer() const { return lowered(memory, element_bytes * first_id * block_stride); }
   /// Index of an element in an image of the cache.
   std::int64_t start_of(std::int64_t block, int head) const { return (block - first_id) * block_stride + head * head_stride; }
 };
 
+/// Token scales of one cache, dense, filled with bytes that are nobody's.
+struct Scales {
+  std::int64_t first_id, heads, block_size;
+  Buffer memory;
+
+  Scales(const DecodeShape& shape, int num_blocks, std::int64_t first_block_id, Guard guard, std::mt19937& random)
+      : first_id(first_block_id), heads(shape.num_kv_heads), block_size(shape.block_size),
+        memory(std::size_t(num_blocks * heads * block_size) * 4, 4, guard) {
+    for (std::size_t i = 0; i < memory.size(); ++i) memory.data()[i] = std::uint8_t(random());
+    memory.upload();
+  }
+  float* pointer() const { return static_cast<float*>(lowered(memory, 4 * first_id * heads * block_size)); }
+  std::int64_t index(std::int64_t block, int head, int slot) const { return ((block - first_id) * heads + head) * block_size + slot; }
+};
+
 std::int64_t key_element(const DecodeShape& s, int slot, int element) {
-  return (element / 8 * s.block_size + slot) * 8 + element % 8;
+  const int x = per_16_bytes(s.kv);
+  return std::int64_t{element / x * s.block_size + slot} * x + element % x;
 }
 std::int64_t value_element(const DecodeShape& s, int slot, int element) { return element * s.block_size + slot; }
 
@@ -134,7 +160,7 @@ void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t firs
       }
   }
   const Bytes key_before = key.bytes(), value_before = value.bytes();
-  const Verdict verdict = hpa::append<full_menu<Machine>>(shape, args, {});
+  const Verdict verdict = hpa::append<cache_menu<Machine>>(shape, args, {});
   INFO(verdict.field << ": " << verdict.why);
   REQUIRE(verdict);
   for (Buffer* buffer : {&keys.memory, &values.memory, &key, &value, &slot_mapping}) buffer->download();
@@ -151,7 +177,7 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
                       << shape.num_kv_heads << ", padded " << padded << ", first id " << first_id << ", seed " << seed);
   std::mt19937 random(seed);
   const int num_blocks = 9;
-  const auto padding = [&](int most) { return padded ? 8 * std::int64_t(random() % unsigned(most)) : 0; };
+  const auto padding = [&](int most) { return padded ? per_16_bytes(shape.kv) * std::int64_t(random() % unsigned(most)) : 0; };
   const std::int64_t key_head = padding(3), key_block = padding(5), value_head = padding(3), value_block = padding(5);
   Cache keys(shape, num_blocks, key_head, key_block, first_id, guard, random);
   Cache values(shape, num_blocks, value_head, value_block, first_id, guard, random);
@@ -162,32 +188,176 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
   std::vector<std::int64_t> pairs = {ids[0], ids[4], -1, ids[0], ids[1], ids[5], ids[0],
                                      ids[6], ids[2], -5, ids[2], ids[7], ids[3], ids[8]};
   Buffer block_pairs = buffer_of(pairs, guard);
+  Scales key_scales(shape, num_blocks, first_id, guard, random), value_scales(shape, num_blocks, first_id, guard, random);
   Bytes expected_keys = keys.memory.bytes(), expected_values = values.memory.bytes();
+  Bytes expected_key_scales = key_scales.memory.bytes(), expected_value_scales = value_scales.memory.bytes();
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
     if (pairs[i] < 0 || pairs[i + 1] < 0) continue;
-    for (int head = 0; head < shape.num_kv_heads; ++head)
-      for (std::int64_t element = 0; element < keys.slab; ++element) {
-        copy_element(expected_keys, keys.start_of(pairs[i + 1], head) + element, keys.memory.data(),
-                     keys.start_of(pairs[i], head) + element);
-        copy_element(expected_values, values.start_of(pairs[i + 1], head) + element, values.memory.data(),
-                     values.start_of(pairs[i], head) + element);
-      }
+    for (int head = 0; head < shape.num_kv_heads; ++head) {
+      const auto copy = [&](Bytes& to, const Cache& cache) {
+        std::memcpy(to.data() + cache.start_of(pairs[i + 1], head) * cache.element_bytes,
+                    cache.memory.data() + cache.start_of(pairs[i], head) * cache.element_bytes, std::size_t(cache.slab * cache.element_bytes));
+      };
+      copy(expected_keys, keys);
+      copy(expected_values, values);
+      const auto copy_scales = [&](Bytes& to, const Scales& scales) {
+        if (shape.token_scales)
+          std::memcpy(to.data() + 4 * scales.index(pairs[i + 1], head, 0), scales.memory.data() + 4 * scales.index(pairs[i], head, 0),
+                      std::size_t(4 * shape.block_size));
+      };
+      copy_scales(expected_key_scales, key_scales);
+      copy_scales(expected_value_scales, value_scales);
+    }
   }
   CopyBlocksArgs args;
   args.key_cache = keys.pointer(), args.value_cache = values.pointer();
   args.block_pairs = block_pairs.device_as<std::int64_t>();
   args.num_pairs = int(pairs.size() / 2);
+  if (shape.token_scales) args.key_token_scales = key_scales.pointer(), args.value_token_scales = value_scales.pointer();
   if (padded) {
     args.key_block_stride = keys.block_stride, args.key_head_stride = keys.head_stride;
     args.value_block_stride = values.block_stride, args.value_head_stride = values.head_stride;
   }
-  const Verdict verdict = hpa::copy_blocks<full_menu<Machine>>(shape, args, {});
+  const Verdict verdict = hpa::copy_blocks<cache_menu<Machine>>(shape, args, {});
   INFO(verdict.field << ": " << verdict.why);
   REQUIRE(verdict);
-  for (Buffer* buffer : {&keys.memory, &values.memory, &block_pairs}) buffer->download();
+  for (Buffer* buffer : {&keys.memory, &values.memory, &key_scales.memory, &value_scales.memory, &block_pairs}) buffer->download();
   CHECK((keys.memory.bytes() == expected_keys));
   CHECK((values.memory.bytes() == expected_values));
-  for (const Buffer* buffer : {&keys.memory, &values.memory, &block_pairs}) CHECK(buffer->canary_intact());
+  CHECK((key_scales.memory.bytes() == expected_key_scales));
+  CHECK((value_scales.memory.bytes() == expected_value_scales));
+  for (const Buffer* buffer : {&keys.memory, &values.memory, &key_scales.memory, &value_scales.memory, &block_pairs}) CHECK(buffer->canary_intact());
+}
+
+/// A token's row of one head, to be quantised: ordinary numbers, or in some rows zeros, NaN, Inf, or bits of any kind.
+void draw_row(DType type, std::uint8_t* data, std::int64_t start, int size, std::mt19937& random) {
+  const unsigned kind = random() % 8;
+  const float amplitude = std::ldexp(1.f, int(random() % 20) - 12);
+  for (int d = 0; d < size; ++d) {
+    float value = amplitude * (float(random() % 20001) / 10000.f - 1.f);
+    if (kind == 0) value = random() % 2 == 0 ? 0.f : -0.f;
+    if (kind == 1 && random() % 16 == 0) value = std::numeric_limits<float>::quiet_NaN();
+    if (kind == 2 && random() % 16 == 0) value = std::numeric_limits<float>::infinity() * (random() % 2 == 0 ? 1.f : -1.f);
+    hpa::store_element(type, data, start + d, value);
+    if (kind == 3) data[2 * (start + d)] = std::uint8_t(random()), data[2 * (start + d) + 1] = std::uint8_t(random());
+  }
+}
+
+bool is_nan_code(DType type, std::uint8_t code) {
+  const float value = hpa::load_element(type, &code, 0);
+  return value != value;
+}
+
+/// What a code must be, by the formats of types.hpp. Whatever NaN was written there becomes this one's.
+void expect_code(DType type, Bytes& expected, Buffer& memory, std::int64_t index, float value) {
+  hpa::store_element(type, expected.data(), index, value);
+  const std::uint8_t due = expected[std::size_t(index)];
+  if (is_nan_code(type, due) && is_nan_code(type, memory.data()[index])) memory.data()[index] = due;
+}
+
+/// One kind of quantising append. scale 0: no pointer.
+struct Quantised {
+  DType query, kv;
+  int head_size, block_size, num_kv_heads;
+  bool token_scales, padded;
+  float k_scale, v_scale;
+  std::int64_t first_id;
+};
+
+template <class Machine>
+void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
+  INFO(name(q.query) << " to " << name(q.kv) << ", head size " << q.head_size << ", block size " << q.block_size << ", KV heads "
+                     << q.num_kv_heads << ", token scales " << q.token_scales << ", padded " << q.padded << ", scales " << q.k_scale << " "
+                     << q.v_scale << ", first id " << q.first_id << ", seed " << seed);
+  DecodeShape shape = shape_of(q.query, q.head_size, q.block_size, q.num_kv_heads);
+  shape.kv = q.kv;
+  shape.token_scales = q.token_scales;
+  std::mt19937 random(seed);
+  const int num_blocks = 3, heads = shape.num_kv_heads, size = shape.head_size;
+  const auto padding = [&](int most, int multiple) { return q.padded ? multiple * std::int64_t(random() % unsigned(most)) : 0; };
+  const std::int64_t key_head = padding(3, 16), key_block = padding(5, 16), value_head = padding(3, 16), value_block = padding(5, 16);
+  Cache keys(shape, num_blocks, key_head, key_block, q.first_id, guard, random);
+  Cache values(shape, num_blocks, value_head, value_block, q.first_id, guard, random);
+  Scales key_scales(shape, num_blocks, q.first_id, guard, random), value_scales(shape, num_blocks, q.first_id, guard, random);
+  std::vector<std::int64_t> slots;
+  for (int i = 0; i < num_blocks * shape.block_size; ++i) slots.push_back(q.first_id * shape.block_size + i);
+  std::shuffle(slots.begin(), slots.end(), random);
+  slots.resize(1 + random() % 20);
+  for (std::int64_t& slot : slots)
+    if (random() % 4 == 0) slot = random() % 2 == 0 ? -1 : std::numeric_limits<std::int64_t>::min();
+  Buffer slot_mapping = buffer_of(slots, guard);
+
+  const auto tokens = std::int64_t(slots.size());
+  struct Rows {
+    std::int64_t head_stride, token_stride;
+    Buffer memory;
+  };
+  const auto draw_rows = [&] {
+    Rows rows{size + padding(4, 8), 0, {}};
+    rows.token_stride = heads * rows.head_stride + padding(4, 8);
+    rows.memory = Buffer(std::size_t((tokens - 1) * rows.token_stride + (heads - 1) * rows.head_stride + size) * 2, 16, guard);
+    for (std::int64_t token = 0; token < tokens; ++token)
+      for (int head = 0; head < heads; ++head)
+        draw_row(shape.query, rows.memory.data(), token * rows.token_stride + head * rows.head_stride, size, random);
+    rows.memory.upload();
+    return rows;
+  };
+  Rows key = draw_rows(), value = draw_rows();
+  std::vector<float> scale_values = {q.k_scale, q.v_scale};
+  Buffer scales = buffer_of(scale_values, guard);
+
+  AppendArgs args;
+  args.key = key.memory.device(), args.value = value.memory.device();
+  args.key_cache = keys.pointer(), args.value_cache = values.pointer();
+  args.slot_mapping = slot_mapping.device_as<std::int64_t>();
+  args.num_tokens = int(slots.size());
+  if (q.k_scale != 0.f) args.k_scale = scales.device_as<float>();
+  if (q.v_scale != 0.f) args.v_scale = scales.device_as<float>() + 1;
+  if (q.token_scales) args.key_token_scales = key_scales.pointer(), args.value_token_scales = value_scales.pointer();
+  if (q.padded) {
+    args.key_token_stride = key.token_stride, args.key_head_stride = key.head_stride;
+    args.value_token_stride = value.token_stride, args.value_head_stride = value.head_stride;
+    args.cache_key_block_stride = keys.block_stride, args.cache_key_head_stride = keys.head_stride;
+    args.cache_value_block_stride = values.block_stride, args.cache_value_head_stride = values.head_stride;
+  }
+  std::vector<Buffer*> buffers = {&keys.memory, &values.memory,       &key_scales.memory,  &value_scales.memory,
+                                  &key.memory,  &value.memory, &slot_mapping, &scales};
+  std::vector<Bytes> expected;
+  for (const Buffer* buffer : buffers) expected.push_back(buffer->bytes());
+  const Verdict verdict = hpa::append<cache_menu<Machine>>(shape, args, {});
+  INFO(verdict.field << ": " << verdict.why);
+  REQUIRE(verdict);
+  for (Buffer* buffer : buffers) buffer->download();
+
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    if (slots[std::size_t(token)] < 0) continue;
+    const std::int64_t block = slots[std::size_t(token)] / shape.block_size;
+    const int slot = int(slots[std::size_t(token)] % shape.block_size);
+    for (int head = 0; head < heads; ++head) {
+      const auto expect_row = [&](const Rows& rows, Cache& cache, const Scales& token_scales, float given, std::size_t which, auto&& place) {
+        const auto element = [&](int d) {
+          return hpa::load_element(shape.query, rows.memory.data(), token * rows.token_stride + head * rows.head_stride + d);
+        };
+        float scale = given != 0.f ? given : 1.f;
+        if (q.token_scales) {
+          float most = 0.f;
+          for (int d = 0; d < size; ++d)
+            if (std::fabs(element(d)) > most) most = std::fabs(element(d));
+          scale = most / 127.f;
+          std::memcpy(expected[which + 2].data() + 4 * token_scales.index(block, head, slot), &scale, 4);
+        }
+        for (int d = 0; d < size; ++d)
+          expect_code(shape.kv, expected[which], cache.memory, cache.start_of(block, head) + place(shape, slot, d), element(d) / scale);
+      };
+      expect_row(key, keys, key_scales, q.k_scale, 0, key_element);
+      expect_row(value, values, value_scales, q.v_scale, 1, value_element);
+    }
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    INFO("buffer " << i);
+    CHECK((buffers[i]->bytes() == expected[i]));
+    CHECK(buffers[i]->canary_intact());
+  }
 }
 
 template <class F>
@@ -213,10 +383,84 @@ TEMPLATE_LIST_TEST_CASE("append writes the tokens' slots and nothing else", "[ca
   });
 }
 
+TEMPLATE_LIST_TEST_CASE("append quantises into 8-bit caches and writes nothing else", "[cache]", Machines) {
+  const float scales[] = {0.f, 1.f, 0.037f, 0.125f, 3.f, 700.f, 1e-3f};
+  unsigned seed = 0;
+  for (const DType query : {DType::f16, DType::bf16})
+    for (const DType kv : {DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8})
+      for (const int head_size : {64, 128})
+        for (const int num_kv_heads : {1, 3, 8})
+          for (const bool token_scales : {false, true}) {
+            if (token_scales && kv != DType::i8) continue;
+            ++seed;
+            const float k_scale = token_scales ? 0.f : scales[seed % 7], v_scale = token_scales ? 0.f : scales[seed / 2 % 7];
+            const std::int64_t first_id = num_kv_heads == 3 ? std::numeric_limits<std::int32_t>::max() - 2 : 0;
+            const Quantised q{query,    kv,      head_size, seed / 2 % 2 == 0 ? 16 : 32, num_kv_heads, token_scales, seed % 3 == 0,
+                              k_scale, v_scale, first_id};
+            quantise_and_compare<TestType>(q, seed % 2 == 0 ? Guard::end : Guard::start, seed);
+          }
+}
+
+TEMPLATE_LIST_TEST_CASE("append divides by the scale: a product with the reciprocal would give other codes", "[cache]", Machines) {
+  const float scale = 0.0375f;
+  for (const DType kv : {DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8}) {
+    INFO(name(kv));
+    DecodeShape shape = shape_of(DType::f16, 64, 16, 1);
+    shape.kv = kv;
+    const int tokens = 1024, size = shape.head_size;  // all codes of f16
+    Buffer rows(std::size_t(tokens * size) * 2, 16, Guard::end);
+    Buffer keys(rows.size() / 2, 16, Guard::end), values(rows.size() / 2, 16, Guard::end);
+    std::vector<std::int64_t> slots;
+    for (int token = 0; token < tokens; ++token) slots.push_back(token);
+    for (std::uint32_t code = 0; code < 0x10000; ++code) rows.data()[2 * code] = std::uint8_t(code), rows.data()[2 * code + 1] = std::uint8_t(code >> 8);
+    const Buffer slot_mapping = buffer_of(slots, Guard::end), scales = buffer_of(std::vector<float>{scale}, Guard::end);
+    for (Buffer* buffer : {&rows, &keys, &values}) buffer->upload();
+    AppendArgs args;
+    args.key = args.value = rows.device();
+    args.key_cache = keys.device(), args.value_cache = values.device();
+    args.slot_mapping = slot_mapping.device_as<std::int64_t>();
+    args.num_tokens = tokens;
+    args.k_scale = args.v_scale = scales.device_as<float>();
+    REQUIRE(hpa::append<cache_menu<TestType>>(shape, args, {}));
+    for (Buffer* buffer : {&keys, &values}) buffer->download();
+    Bytes keys_due = keys.bytes(), values_due = values.bytes();
+    int other_codes = 0;
+    for (std::uint32_t code = 0; code < 0x10000; ++code) {
+      const float x = hpa::Format<DType::f16>::decode(code);
+      const std::int64_t slab = std::int64_t{code} / (size * 16) * size * 16;
+      const int slot = int(code) / size % 16, d = int(code) % size;
+      expect_code(kv, keys_due, keys, slab + key_element(shape, slot, d), x / scale);
+      expect_code(kv, values_due, values, slab + value_element(shape, slot, d), x / scale);
+      std::uint8_t by_reciprocal = 0;
+      hpa::store_element(kv, &by_reciprocal, 0, x * (1.f / scale));
+      if (x == x) other_codes += by_reciprocal != keys_due[std::size_t(slab + key_element(shape, slot, d))];
+    }
+    CHECK((keys.bytes() == keys_due));
+    CHECK((values.bytes() == values_due));
+    CHECK(other_codes > 0);
+  }
+}
+
 TEMPLATE_LIST_TEST_CASE("copy_blocks copies whole blocks and nothing else", "[cache]", Machines) {
   each_cache([](const DecodeShape& shape, bool padded, std::int64_t first_id, Guard guard, unsigned seed) {
     copy_and_compare<TestType>(shape, padded, first_id, guard, seed);
   });
+}
+
+TEMPLATE_LIST_TEST_CASE("copy_blocks copies 8-bit blocks and their token scales", "[cache]", Machines) {
+  unsigned seed = 0;
+  for (const DType kv : {DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8})
+    for (const int head_size : {64, 128})
+      for (const int block_size : {16, 32})
+        for (const bool token_scales : {false, true}) {
+          if (token_scales && kv != DType::i8) continue;
+          DecodeShape shape = shape_of(DType::bf16, head_size, block_size, 3);
+          shape.kv = kv;
+          shape.token_scales = token_scales;
+          ++seed;
+          copy_and_compare<TestType>(shape, seed % 2 == 0, seed % 3 == 0 ? std::numeric_limits<std::int32_t>::max() - 8 : 0,
+                                     seed % 2 == 0 ? Guard::end : Guard::start, seed);
+        }
 }
 
 TEMPLATE_LIST_TEST_CASE("F77: what append writes is what decode reads", "[cache]", Machines) {
@@ -289,7 +533,7 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
     DecodeShape s = shape;
     AppendArgs a = append;
     spoil(s, a);
-    const Verdict verdict = hpa::append(s, a, {});
+    const Verdict verdict = hpa::append<cache_menu<hpa::arch::DefaultMachine>>(s, a, {});
     INFO("expected: " << field << "; " << verdict.field << ": " << verdict.why);
     CHECK(verdict.field == std::string(field));
     CHECK(verdict.status == status);
@@ -312,7 +556,31 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   refused_append("cache_key_block_stride", bad, [](DecodeShape&, AppendArgs& a) { a.cache_key_block_stride = 2040; });
   refused_append("cache_value_head_stride", bad, [](DecodeShape&, AppendArgs& a) { a.cache_value_head_stride = 1016; });
   refused_append("head_size", none, [](DecodeShape& s, AppendArgs&) { s.head_size = 80; });
-  refused_append("kv", none, [](DecodeShape& s, AppendArgs&) { s.kv = DType::e4m3_ocp; });
+  refused_append("kv", none, [](DecodeShape& s, AppendArgs&) { s.kv = DType::bf16; });
+  float* const scales = slots.device_as<float>();
+  refused_append("k_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.k_scale = scales; });
+  refused_append("v_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.v_scale = scales; });
+  refused_append("k_scale", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::e4m3_ocp, a.k_scale = static_cast<float*>(off(scales, 2)); });
+  refused_append("v_scale", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.v_scale = static_cast<float*>(off(scales, 1)); });
+  refused_append("key_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.key_token_scales = scales; });
+  refused_append("value_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.value_token_scales = scales; });
+  refused_append("key_token_scales", bad, [&](DecodeShape&, AppendArgs& a) { a.key_token_scales = scales; });
+  const auto with_token_scales = [&](DecodeShape& s, AppendArgs& a) {
+    s.kv = DType::i8, s.token_scales = true;
+    a.key_token_scales = a.value_token_scales = scales;
+  };
+  refused_append("key_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.key_token_scales = nullptr; });
+  refused_append("value_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.value_token_scales = nullptr; });
+  refused_append("value_token_scales", bad,
+                 [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.value_token_scales = static_cast<float*>(off(scales, 2)); });
+  refused_append("k_scale", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.k_scale = scales; });
+  refused_append("v_scale", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.v_scale = scales; });
+  refused_append("token_scales", none, [&](DecodeShape& s, AppendArgs&) { s.kv = DType::e5m2_ocp, s.token_scales = true; });
+  refused_append("cache_key_head_stride", bad, [](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.cache_key_head_stride = 1032; });
+
+  DecodeShape eight_bits = shape;
+  eight_bits.kv = DType::e4m3_ocp;
+  CHECK(hpa::append(eight_bits, append, {}).field == std::string("kv"));  // this menu has no 8-bit KV
 
   CopyBlocksArgs copy;
   copy.key_cache = copy.value_cache = cache.memory.device();
@@ -322,7 +590,7 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
     DecodeShape s = shape;
     CopyBlocksArgs a = copy;
     spoil(s, a);
-    const Verdict verdict = hpa::copy_blocks(s, a, {});
+    const Verdict verdict = hpa::copy_blocks<cache_menu<hpa::arch::DefaultMachine>>(s, a, {});
     INFO("expected: " << field << "; " << verdict.field << ": " << verdict.why);
     CHECK(verdict.field == std::string(field));
     CHECK(verdict.status == status);
@@ -334,6 +602,14 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   refused_copy("value_block_stride", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.value_block_stride = 8; });
   refused_copy("key_head_stride", bad,
                [](DecodeShape&, CopyBlocksArgs& a) { a.key_head_stride = 1028, a.key_block_stride = 4096; });
+  refused_copy("key_token_scales", bad, [](DecodeShape& s, CopyBlocksArgs&) { s.kv = DType::i8, s.token_scales = true; });
+  refused_copy("value_token_scales", bad,
+               [&](DecodeShape& s, CopyBlocksArgs& a) { s.kv = DType::i8, s.token_scales = true, a.key_token_scales = scales; });
+  refused_copy("value_token_scales", bad, [&](DecodeShape& s, CopyBlocksArgs& a) { s.kv = DType::i8, a.value_token_scales = scales; });
+  refused_copy("key_token_scales", bad, [&](DecodeShape& s, CopyBlocksArgs& a) {
+    s.kv = DType::i8, s.token_scales = true, a.value_token_scales = scales;
+    a.key_token_scales = static_cast<float*>(off(scales, 3));
+  });
   refused_copy("block_size", none, [](DecodeShape& s, CopyBlocksArgs&) { s.block_size = 64; });
   cache.memory.download();
   CHECK((cache.memory.bytes() == before));

@@ -56,7 +56,8 @@ template <class T>
 using Memory = std::conditional_t<
     sizeof(T) == 16, std::uint32_t __attribute__((ext_vector_type(4))),
     std::conditional_t<sizeof(T) == 8, std::uint32_t __attribute__((ext_vector_type(2))),
-                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>>;
+                       std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                                          std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>;
 
 /// A value that the optimiser knows nothing of: arithmetic on it is neither hoisted nor shared.
 HPA_DEVICE int hide(int value) {

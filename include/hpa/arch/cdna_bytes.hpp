@@ -2,8 +2,6 @@
 // else by bits. Counts are instructions for four codes.
 #pragma once
 
-#include <type_traits>
-
 #include "hpa/arch/portable_bytes.hpp"
 
 namespace hpa::arch::cdna {
@@ -21,7 +19,14 @@ template <DType Type>
 inline constexpr bool converts = Type == DType::e4m3_fnuz ? converts_fnuz
                                                           : (Type == DType::e4m3_ocp || Type == DType::e5m2_ocp) && converts_ocp;
 
-#if defined(__HIP_DEVICE_COMPILE__)
+template <DType From, DType To>
+__device__ Words<2> widen_by_bits(std::uint32_t codes);
+template <DType From, DType To>
+__device__ Words<2> widen_natively(std::uint32_t codes);
+template <DType To>
+__device__ std::uint32_t narrow_natively(float a, float b, float c, float d);
+
+#if defined(__HIP_DEVICE_COMPILE__)  // the host's half of a compilation needs the names only
 
 using Half2 = _Float16 __attribute__((ext_vector_type(2)));
 using Short2 = short __attribute__((ext_vector_type(2)));
@@ -83,63 +88,65 @@ HPA_DEVICE Words<2> widen_by_bits(std::uint32_t codes) {
   }
 }
 
-/// By the chip's conversion; needs converts<From>.
+#if defined(__gfx942__) || defined(__gfx950__)
+
+/// Two codes, the lower or the upper ones, as floats.
+template <DType From, bool Upper>
+HPA_DEVICE Float2 floats_of(std::uint32_t codes) {
+  if constexpr (From == DType::e5m2_ocp) return __builtin_amdgcn_cvt_pk_f32_bf8(int(codes), Upper);
+  else return __builtin_amdgcn_cvt_pk_f32_fp8(int(codes), Upper);
+}
+
+/// Two codes as elements, by way of exact floats.
+template <DType From, DType To, bool Upper>
+HPA_DEVICE std::uint32_t pair_of(std::uint32_t codes) {
+  const Float2 value = floats_of<From, Upper>(codes);
+  const float low = value[0], high = value[1];
+  if constexpr (To == DType::bf16) return upper_halves(low, high);
+  else return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
+}
+
+#if defined(__gfx950__)
+template <>
+HPA_DEVICE std::uint32_t pair_of<DType::e4m3_ocp, DType::f16, false>(std::uint32_t codes) {
+  return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(codes, 1.f, false));
+}
+template <>
+HPA_DEVICE std::uint32_t pair_of<DType::e4m3_ocp, DType::f16, true>(std::uint32_t codes) {
+  return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(codes, 1.f, true));
+}
+template <>
+HPA_DEVICE std::uint32_t pair_of<DType::e4m3_ocp, DType::bf16, false>(std::uint32_t codes) {
+  return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(codes, 1.f, false));
+}
+template <>
+HPA_DEVICE std::uint32_t pair_of<DType::e4m3_ocp, DType::bf16, true>(std::uint32_t codes) {
+  return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(codes, 1.f, true));
+}
+#endif
+
+/// By the chip's conversion; where converts<From>. e5m2 is the upper byte of f16 on any chip.
 template <DType From, DType To>
 HPA_DEVICE Words<2> widen_natively(std::uint32_t codes) {
-#if defined(__gfx942__)
-  const Float2 low = __builtin_amdgcn_cvt_pk_f32_fp8(int(codes), false), high = __builtin_amdgcn_cvt_pk_f32_fp8(int(codes), true);
-  const auto pack = [](float a, float b) {  // exact
-    if constexpr (To == DType::bf16) return upper_halves(a, b);
-    else return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(a, b));
-  };
-  return {{pack(low[0], low[1]), pack(high[0], high[1])}};
-#elif defined(__gfx950__)
-  const auto pair = [&](auto upper) {
-    constexpr bool up = decltype(upper)::value, half = To == DType::f16;
-    if constexpr (From == DType::e4m3_ocp && half)
-      return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(int(codes), 1.f, up));
-    else if constexpr (From == DType::e4m3_ocp)
-      return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(int(codes), 1.f, up));
-    else if constexpr (half)
-      return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_bf8(int(codes), 1.f, up));
-    else
-      return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_bf16_bf8(int(codes), 1.f, up));
-  };
-  return {{pair(std::false_type{}), pair(std::true_type{})}};
-#else
-  return widen_by_bits<From, To>(codes);
-#endif
+  if constexpr (From == DType::e5m2_ocp && To == DType::f16) return widen_by_bits<From, To>(codes);
+  else return {{pair_of<From, To, false>(codes), pair_of<From, To, true>(codes)}};
 }
 
-/// By the chip's conversion; needs converts<To>. What it makes of values beyond the largest depends on a mode: they are clamped.
+/// By the chip's conversion; where converts<To>. What it makes of values beyond the largest depends on a mode: they are clamped.
 template <DType To>
 HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d) {
-#if defined(__gfx942__) || defined(__gfx950__)
   constexpr float largest = Format<To>::decode(Format<To>::largest);
   const auto clamped = [](float x) { return x == x ? __builtin_amdgcn_fmed3f(x, -largest, largest) : x; };
-  int codes = 0;
   if constexpr (To == DType::e5m2_ocp) {
-    codes = __builtin_amdgcn_cvt_pk_bf8_f32(clamped(a), clamped(b), codes, false);
-    codes = __builtin_amdgcn_cvt_pk_bf8_f32(clamped(c), clamped(d), codes, true);
+    const int half = __builtin_amdgcn_cvt_pk_bf8_f32(clamped(a), clamped(b), 0, false);
+    return std::uint32_t(__builtin_amdgcn_cvt_pk_bf8_f32(clamped(c), clamped(d), half, true));
   } else {
-    codes = __builtin_amdgcn_cvt_pk_fp8_f32(clamped(a), clamped(b), codes, false);
-    codes = __builtin_amdgcn_cvt_pk_fp8_f32(clamped(c), clamped(d), codes, true);
+    const int half = __builtin_amdgcn_cvt_pk_fp8_f32(clamped(a), clamped(b), 0, false);
+    return std::uint32_t(__builtin_amdgcn_cvt_pk_fp8_f32(clamped(c), clamped(d), half, true));
   }
-  return std::uint32_t(codes);
-#else
-  return narrow_exactly<To>(a, b, c, d);
-#endif
 }
 
-#else  // the host's half of a HIP compilation sees the names only
-
-template <DType From, DType To>
-__device__ Words<2> widen_by_bits(std::uint32_t codes);
-template <DType From, DType To>
-__device__ Words<2> widen_natively(std::uint32_t codes);
-template <DType To>
-__device__ std::uint32_t narrow_natively(float a, float b, float c, float d);
-
+#endif
 #endif
 
 }  // namespace hpa::arch::cdna

@@ -30,7 +30,8 @@ inline constexpr unsigned all_lanes = 0xffffffffu;
 template <class T>
 using Memory = std::conditional_t<
     sizeof(T) == 16, uint4,
-    std::conditional_t<sizeof(T) == 8, uint2, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>>;
+    std::conditional_t<sizeof(T) == 8, uint2,
+                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>;
 }  // namespace nvidia
 
 /// D += A B.

@@ -77,29 +77,30 @@ HPA_DEVICE Words<2> widen_by_bits(std::uint32_t codes) {
     return {{widen_upper_bytes<From, To>(__byte_perm(codes, 0, 0x1404)), widen_upper_bytes<From, To>(__byte_perm(codes, 0, 0x3424))}};
 }
 
-/// By the chip's conversion; needs converts<From>.
+template <DType From, DType To>
+HPA_DEVICE Words<2> widen_natively(std::uint32_t codes);
+template <DType To>
+HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d);
+
+#if HPA_CUDA_ARCH >= 890
+
+/// By the chip's conversion; where converts<From>. e5m2 is the upper byte of f16.
 template <DType From, DType To>
 HPA_DEVICE Words<2> widen_natively(std::uint32_t codes) {
-  if constexpr (From == DType::e5m2_ocp && To == DType::f16) return widen_by_bits<From, To>(codes);
-#if HPA_CUDA_ARCH >= 890
   Words<2> halves;
-  if constexpr (From == DType::e4m3_ocp)
+  if constexpr (From == DType::e5m2_ocp)
+    halves = widen_by_bits<From, DType::f16>(codes);
+  else
     asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}"
         : "=r"(halves.word[0]), "=r"(halves.word[1])
         : "r"(codes));
-  else
-    halves = widen_by_bits<From, DType::f16>(codes);
   if constexpr (To == DType::bf16) halves = {{bf16_of_f16(halves.word[0]), bf16_of_f16(halves.word[1])}};
   return halves;
-#else
-  return widen_by_bits<From, To>(codes);
-#endif
 }
 
-/// By the chip's conversion; needs converts<To>.
+/// By the chip's conversion; where converts<To>.
 template <DType To>
 HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d) {
-#if HPA_CUDA_ARCH >= 890
   std::uint32_t codes;
   if constexpr (To == DType::e5m2_ocp)
     asm("{.reg .b16 l, h; cvt.rn.satfinite.e5m2x2.f32 l, %2, %1; cvt.rn.satfinite.e5m2x2.f32 h, %4, %3; mov.b32 %0, {l, h};}"
@@ -110,9 +111,8 @@ HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d) {
         : "=r"(codes)
         : "f"(a), "f"(b), "f"(c), "f"(d));
   return codes;
-#else
-  return narrow_exactly<To>(a, b, c, d);
-#endif
 }
+
+#endif
 
 }  // namespace hpa::arch::nvidia
