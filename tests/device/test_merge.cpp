@@ -24,11 +24,13 @@ using hpa::test::Guard;
 using hpa::test::Machines;
 using hpa::test::PagedCase;
 using hpa::test::small_case;
-using hpa::test::small_menu;
 using hpa::test::this_device;
 
 namespace {
 
+template <class Machine>
+using merge_menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
+                                 hpa::axis<DType::f16, DType::bf16>, Machine>;
 const float infinity = std::numeric_limits<float>::infinity();
 constexpr std::uint8_t sentinel = 0xfd;
 
@@ -195,7 +197,7 @@ std::string problem_of(const Merge& m) {
 
 template <class Machine>
 void merge(Merge& m) {
-  const Verdict verdict = hpa::merge_states<small_menu<Machine>>(m.args(), {});
+  const Verdict verdict = hpa::merge_states<merge_menu<Machine>>(m.args(), {});
   INFO(m.describe());
   INFO(verdict.field << ": " << verdict.why);
   REQUIRE(verdict);
@@ -309,7 +311,7 @@ TEMPLATE_LIST_TEST_CASE("a row's bits depend on nothing but its states", "[merge
   args.num_rows = 1;
   Buffer elsewhere(std::size_t(2 * 3 * 64 + 8), 16, Guard::start);
   args.out = elsewhere.device() + 8, args.lse = nullptr;
-  REQUIRE(hpa::merge_states<small_menu<TestType>>(args, {}));
+  REQUIRE(hpa::merge_states<merge_menu<TestType>>(args, {}));
   elsewhere.download();
   CHECK(std::memcmp(elsewhere.data() + 8, first.data(), 2 * 3 * 64) == 0);
 }
@@ -385,7 +387,7 @@ void merge_parts(DType type, int num_parts, bool on_device, unsigned seed, Atten
       if (!on_device) part.out.upload(), part.lse.upload();
       merge.states[i] = {part.out.device(), part.lse.template device_as<float>()};
     }
-    const Verdict verdict = hpa::merge_states<small_menu<Machine>>(merge, stream);
+    const Verdict verdict = hpa::merge_states<merge_menu<Machine>>(merge, stream);
     for (Part& part : parts) part.out.download();  // waits: the parts live no longer than this
     return verdict;
   };
@@ -412,7 +414,7 @@ TEMPLATE_LIST_TEST_CASE("merged parts of decode are the whole attention", "[merg
   for (const DType type : {DType::f16, DType::bf16})
     for (const int num_parts : {2, 5})
       merge_parts<TestType>(type, num_parts, true, 3, [](const DecodeShape& shape, const DecodeArgs& args) {
-        using Menu = small_menu<TestType>;
+        using Menu = merge_menu<TestType>;
         Buffer memory(hpa::workspace_bytes<Menu>(shape, this_device()), 16, Guard::end);
         memory.upload();
         const hpa::Workspace workspace{memory.device(), memory.size()};

@@ -1,7 +1,7 @@
 // merge: combines partial attentions of the same rows by their log-sum-exps, in index order.
 #pragma once
 
-#include "hpa/kernel/decode_kernel.hpp"
+#include "hpa/kernel/result.hpp"
 
 namespace hpa {
 
