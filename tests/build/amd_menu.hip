@@ -1,5 +1,9 @@
 // The default menu as AMD machine code: instantiates all that the public calls launch.
 #include "hpa/hpa.hpp"
+#include "support_table.hpp"
+
+using hpa::Arch;
+static_assert(hpa::support_table::agrees<hpa::arch::DefaultMachine>({Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12}));
 
 hpa::Verdict instantiate(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, const hpa::AppendArgs& append,
                          const hpa::CopyBlocksArgs& copy, const hpa::MergeArgs& merge, hpa::Workspace workspace,

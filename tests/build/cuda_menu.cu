@@ -1,5 +1,8 @@
 // The default menu as NVIDIA machine code: instantiates all that the public calls launch.
 #include "hpa/hpa.hpp"
+#include "support_table.hpp"
+
+static_assert(hpa::support_table::agrees<hpa::arch::DefaultMachine>({hpa::Arch::sm80, hpa::Arch::sm90}));
 
 hpa::Verdict instantiate(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, const hpa::AppendArgs& append,
                          const hpa::CopyBlocksArgs& copy, const hpa::MergeArgs& merge, hpa::Workspace workspace,
