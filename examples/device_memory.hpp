@@ -35,6 +35,8 @@ inline void fill_bytes(void* memory, int byte, std::size_t bytes, hpa::Stream) {
 inline hpa::Stream create_stream() { return {}; }
 inline void destroy_stream(hpa::Stream) noexcept {}
 inline void synchronize(hpa::Stream) {}
+inline int device_count() { return 1; }
+inline void use_device(int) {}
 
 #else  // HIP and CUDA: one runtime under two prefixes
 
@@ -78,6 +80,13 @@ inline void destroy_stream(hpa::Stream stream) noexcept { static_cast<void>(EXAM
 inline void synchronize(hpa::Stream stream) {
   require_success(EXAMPLES_RUNTIME(StreamSynchronize)(stream), "waiting for the stream");
 }
+inline int device_count() {
+  int count = 0;
+  require_success(EXAMPLES_RUNTIME(GetDeviceCount)(&count), "counting devices");
+  return count;
+}
+/// Allocations, streams and calls of this thread are that device's from here on.
+inline void use_device(int ordinal) { require_success(EXAMPLES_RUNTIME(SetDevice)(ordinal), "choosing a device"); }
 
 #undef EXAMPLES_RUNTIME
 

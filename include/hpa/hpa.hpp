@@ -6,6 +6,7 @@
 #include "hpa/check.hpp"
 #include "hpa/decode.hpp"
 #include "hpa/menu.hpp"
+#include "hpa/merge.hpp"
 #include "hpa/plan.hpp"
 #include "hpa/reference.hpp"
 #include "hpa/shape.hpp"

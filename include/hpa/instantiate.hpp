@@ -26,9 +26,10 @@
 #include "hpa/cache.hpp"
 #include "hpa/decode.hpp"
 #include "hpa/menu.hpp"
+#include "hpa/merge.hpp"
 #include "hpa/plan.hpp"
 
-/// The menu's public calls (plan, decode, paged_attention, append, copy_blocks) are compiled in another translation unit.
+/// The menu's public calls (plan, decode, paged_attention, append, copy_blocks, merge_states) are compiled in another translation unit.
 #define HPA_EXTERN(...) HPA_DETAIL_MENU(extern template, __VA_ARGS__)
 /// They are compiled here, with all kernels that no HPA_EXTERN_KERNEL above gives to another translation unit.
 #define HPA_INSTANTIATE(...) HPA_DETAIL_MENU(template, __VA_ARGS__)
@@ -47,7 +48,8 @@
   prefix ::hpa::Verdict hpa::paged_attention<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,   \
                                                           ::hpa::Stream);                                                          \
   prefix ::hpa::Verdict hpa::append<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, ::hpa::Stream);              \
-  prefix ::hpa::Verdict hpa::copy_blocks<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, ::hpa::Stream)
+  prefix ::hpa::Verdict hpa::copy_blocks<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, ::hpa::Stream);     \
+  prefix ::hpa::Verdict hpa::merge_states<__VA_ARGS__>(const ::hpa::MergeArgs&, ::hpa::Stream)
 
 #define HPA_DETAIL_KERNEL(prefix, ...)                                                                                             \
   prefix ::hpa::Verdict hpa::detail::run_decode<::hpa::arch::DefaultMachine, __VA_ARGS__>(                                         \

@@ -1,9 +1,15 @@
 // The default menu as AMD machine code: instantiates all that the public calls launch.
 #include "hpa/hpa.hpp"
+#include "support_table.hpp"
+
+using hpa::Arch;
+static_assert(hpa::support_table::agrees<hpa::arch::DefaultMachine>({Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12}));
 
 hpa::Verdict instantiate(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, const hpa::AppendArgs& append,
-                         const hpa::CopyBlocksArgs& copy, hpa::Workspace workspace, hpa::Stream stream) {
+                         const hpa::CopyBlocksArgs& copy, const hpa::MergeArgs& merge, hpa::Workspace workspace,
+                         hpa::Stream stream) {
   if (hpa::Verdict v = hpa::append(shape, append, stream); !v) return v;
   if (hpa::Verdict v = hpa::copy_blocks(shape, copy, stream); !v) return v;
+  if (hpa::Verdict v = hpa::merge_states(merge, stream); !v) return v;
   return hpa::paged_attention(shape, args, workspace, stream);
 }

@@ -244,6 +244,13 @@ struct Cdna {
     return 0;
 #endif
   }
+  /// Half 0 or 1 of what pack() made, exactly.
+  template <DType Type>
+  static HPA_DEVICE float unpack(std::uint32_t word, int half) {
+    const auto code = std::uint16_t(word >> (16 * half));
+    if constexpr (Type == DType::f16) return float(__builtin_bit_cast(_Float16, code));
+    else return float_of(std::uint32_t(code) << 16);
+  }
   /// Truncates where rounding is not one instruction: the sum of the probabilities is taken of the truncated ones.
   template <DType Type>
   static HPA_DEVICE std::uint32_t pack_probabilities([[maybe_unused]] float low, [[maybe_unused]] float high) {

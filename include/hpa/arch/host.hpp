@@ -187,6 +187,11 @@ struct HostMachine {
   static std::uint32_t pack(float low, float high) {
     return Format<Type>::encode(low) | Format<Type>::encode(high) << 16;
   }
+  /// Half 0 or 1 of what pack() made, exactly.
+  template <DType Type>
+  static float unpack(std::uint32_t word, int half) {
+    return Format<Type>::decode(word >> (16 * half) & 0xffffu);
+  }
   /// As pack(), for probabilities: a machine may truncate, since their sum is taken of the rounded values.
   template <DType Type>
   static std::uint32_t pack_probabilities(float low, float high) {

@@ -194,6 +194,15 @@ struct Nvidia {
     else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
   }
+  /// Half 0 or 1 of what pack() made, exactly.
+  template <DType Type>
+  static HPA_DEVICE float unpack(std::uint32_t word, int half) {
+    const auto code = std::uint16_t(word >> (16 * half));
+    if constexpr (Type == DType::bf16) return float_of(std::uint32_t(code) << 16);
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(code));
+    return value;
+  }
   template <DType Type>
   static HPA_DEVICE std::uint32_t pack_probabilities(float low, float high) {
     return pack<Type>(low, high);

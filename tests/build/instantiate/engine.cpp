@@ -65,6 +65,14 @@ bool is_mean(int head_size) {
   if (!hpa::append<engine_menu>(shape, append, {}) || !hpa::copy_blocks<engine_menu>(shape, copy, {})) return false;
   if (!hpa::plan<engine_menu>(shape, args, workspace, {}) || !hpa::decode<engine_menu>(shape, args, workspace, {})) return false;
   if (!hpa::paged_attention<engine_menu>(shape, args, workspace, {})) return false;
+  const std::vector<float> lse(num_heads, 0.f);
+  hpa::MergeArgs merge;  // the result with itself
+  merge.states[0] = merge.states[1] = {out.data(), lse.data()};
+  merge.num_states = 2;
+  merge.state_type = merge.out_type = shape.out;
+  merge.num_rows = 1, merge.num_heads = num_heads, merge.head_size = head_size;
+  merge.out = out.data();
+  if (!hpa::merge_states<engine_menu>(merge, {})) return false;
   for (int i = 0; i < num_heads * head_size; ++i)
     if (hpa::load_element(shape.out, out.data(), i) != 9.5f) return false;
   return true;

@@ -1,0 +1,104 @@
+// merge: combines partial attentions of the same rows by their log-sum-exps, in index order.
+#pragma once
+
+#include "hpa/kernel/result.hpp"
+
+namespace hpa {
+
+/// States that one merge can combine: they travel by value in the kernel's arguments.
+inline constexpr int max_merge_states = 16;
+
+/// Attention of some rows over a part of their keys.
+struct MergeState {
+  const void* out = nullptr;   // [num_rows, num_heads, head_size]; where lse is -inf it may hold anything
+  const float* lse = nullptr;  // [num_rows, num_heads], dense, natural logarithm; -inf: the row saw no key of this part
+};
+
+namespace kernel {
+
+struct MergeParams {
+  MergeState states[max_merge_states];
+  RowView out;
+  float* lse;  // or nullptr
+  std::int64_t state_row_stride;    // of every state's out, in bytes
+  std::uint32_t state_head_stride;
+  std::int32_t num_states, num_rows, num_heads;
+  std::int32_t pieces;  // of `Elements` elements in a head
+};
+
+/// A lane has `Elements` neighbouring elements of one head: 8, or 4 where addresses do not allow 16-byte loads. It reads them of all
+/// states before it writes them, so that out may be a state's own.
+template <class M, DType State, DType Out, int Elements>
+struct MergeKernel {
+  using Machine = M;
+  using Params = MergeParams;
+  using Wave = typename M::Wave;
+  using Piece = Words<Elements / 2>;
+  static constexpr int waves = M::copy_waves;
+  static constexpr int lds_bytes = 0;
+  static constexpr int batch = 4;  // states in flight at a time
+
+  /// Grid x covers rows; grid y, the waves of a workgroup and their lanes cover the pieces of a row.
+  static HPA_DEVICE void run(Wave& wave, const Params& p) {
+    wave.each([&](int lane) {
+      const int place = (wave.workgroup_y() * waves + wave.index()) * M::width + lane;
+      const int head = place / p.pieces, element = place % p.pieces * Elements;
+      if (head >= p.num_heads) return;
+      for (std::int32_t row = wave.workgroup_x(); row < p.num_rows; row += wave.workgroups_x()) merge(p, row, head, element);
+    });
+  }
+
+ private:
+  struct Sum {
+    float maximum = -__FLT_MAX__;     // of the log-sum-exps
+    float total = 0.f;                // sum of exp(lse - maximum)
+    float weighted[Elements] = {};    // the same of out
+  };
+
+  static HPA_DEVICE void merge(const Params& p, std::int32_t row, std::int32_t head, int element) {
+    const std::int64_t lse_at = std::int64_t(row) * p.num_heads + head;
+    Sum sum;
+    for (int first = 0; first < p.num_states; first += batch) {
+      float lse[batch];
+      Piece piece[batch];
+      HPA_UNROLL
+      for (int i = 0; i < batch; ++i) {  // past the last state the last one again, so that all loads are in flight at once
+        const MergeState& state = p.states[first + i < p.num_states ? first + i : p.num_states - 1];
+        const RowView out{static_cast<char*>(const_cast<void*>(state.out)), p.state_row_stride, p.state_head_stride};
+        lse[i] = Wave::template load<float>(state.lse + lse_at);
+        piece[i] = Wave::template load<Piece>(out.at(row, head) + element * size_of(State));
+      }
+      HPA_UNROLL
+      for (int i = 0; i < batch; ++i)
+        if (first + i < p.num_states) add(sum, lse[i], piece[i]);
+    }
+    store(p, row, head, element, sum);
+  }
+
+  /// An empty state has no part: its weight is 0, and what its out holds may be NaN.
+  static HPA_DEVICE void add(Sum& sum, float lse, const Piece& piece) {
+    if (lse == -__builtin_inff()) return;
+    const float maximum = M::max(sum.maximum, lse);
+    const float keep = M::exp2((sum.maximum - maximum) * log2_e), weight = M::exp2((lse - maximum) * log2_e);
+    sum.maximum = maximum;
+    sum.total = sum.total * keep + weight;
+    HPA_UNROLL
+    for (int i = 0; i < Elements; ++i)
+      sum.weighted[i] = sum.weighted[i] * keep + M::template unpack<State>(piece.word[i / 2], i % 2) * weight;
+  }
+
+  static HPA_DEVICE void store(const Params& p, std::int32_t row, std::int32_t head, int element, const Sum& sum) {
+    const bool empty = sum.total == 0.f;
+    const float divide = empty ? 0.f : M::reciprocal(sum.total);
+    Piece piece;
+    HPA_UNROLL
+    for (int i = 0; i < Elements; i += 2)
+      piece.word[i / 2] = M::template pack<Out>(sum.weighted[i] * divide, sum.weighted[i + 1] * divide);
+    Wave::store(p.out.at(row, head) + element * size_of(Out), piece);
+    if (p.lse != nullptr && element == 0)
+      Wave::store(p.lse + std::int64_t(row) * p.num_heads + head, empty ? -__builtin_inff() : sum.maximum + M::log2(sum.total) * ln_2);
+  }
+};
+
+}  // namespace kernel
+}  // namespace hpa

@@ -1,0 +1,158 @@
+// merge_states(): combines attentions of the same rows over disjoint parts of their keys into the attention over all of them.
+//
+// For what one decode() cannot see at once: a prefix that a batch shares (examples/shared_prefix), a sequence whose cache is spread
+// over devices (examples/context_parallel). Each part is computed with shape.lse; sinks belong to one part only.
+#pragma once
+
+#include <cstdint>
+
+#include "hpa/decode.hpp"
+#include "hpa/kernel/merge_kernel.hpp"
+
+namespace hpa {
+
+/// One merge: sizes, and device pointers. Strides are in elements; a stride of 0 means dense.
+///
+/// Pointers to out are 8-byte aligned and strides multiples of 4, as decode() writes it. Where all pointers are 16-byte aligned and
+/// head_size and all strides are multiples of 8, loads and stores are of 16 bytes.
+struct MergeArgs {
+  MergeState states[max_merge_states];  // the first num_states of them count
+  int num_states = 0;                   // 1 to 16
+  DType state_type = DType::f16;        // of every state's out: f16 or bf16
+  DType out_type = DType::f16;          // of out: f16 or bf16, rounded to nearest even; beyond fp16's range infinite
+  int num_rows = 0;
+  int num_heads = 0;  // query heads
+  int head_size = 0;  // of the output: head_size_v of the attention. A multiple of 4
+  std::int64_t state_row_stride = 0, state_head_stride = 0;  // of every state's out
+  void* out = nullptr;   // [num_rows, num_heads, head_size]; may be one state's out, with that one's strides, and else must not
+                         // overlap any. 0 where all states are empty
+  float* lse = nullptr;  // [num_rows, num_heads], natural logarithm, -inf where all states are empty; nullptr = not wanted. Must not
+                         // overlap any state's lse
+  std::int64_t out_row_stride = 0, out_head_stride = 0;
+};
+
+namespace detail {
+
+inline constexpr std::int64_t max_row_elements = 1 << 23;  // lanes of a row are counted in 32 bits, its workgroups in grid y
+
+inline Verdict check_merge_sizes(const MergeArgs& args) {
+  const Status bad = Status::invalid_argument, none = Status::unsupported;
+  if (args.num_states <= 0) return {bad, "num_states", "must be positive"};
+  if (args.num_states > max_merge_states) return {none, "num_states", "more than 16; merge some of them first"};
+  if (args.num_rows <= 0) return {bad, "num_rows", "must be positive"};
+  if (args.num_heads <= 0) return {bad, "num_heads", "must be positive"};
+  if (args.head_size <= 0) return {bad, "head_size", "must be positive"};
+  if (args.head_size % 4 != 0) return {none, "head_size", "not a multiple of 4"};
+  if (std::int64_t{args.num_heads} * args.head_size > max_row_elements)
+    return {none, "num_heads", "num_heads * head_size is more than 2^23"};
+  return {};
+}
+
+inline Verdict check_merge_pointers(const MergeArgs& args) {
+  for (int i = 0; i < args.num_states; ++i) {
+    const PointerRule pointers[] = {{args.states[i].out, 8, "states.out"}, {args.states[i].lse, 4, "states.lse"}};
+    if (Verdict v = check_pointers(pointers); !v) return v;
+  }
+  const PointerRule out[] = {{args.out, 8, "out"}};
+  if (Verdict v = check_pointers(out); !v) return v;
+  if (!aligned(args.lse, 4)) return {Status::invalid_argument, "lse", "not aligned to its elements"};
+  return {};
+}
+
+inline Verdict check_merge_strides(const MergeArgs& args) {
+  const auto check = [&](const StridePair& strides, DType type) {
+    return check_strides(strides, args.head_size, args.num_heads, 4, elements_in_4_gib(type), max_stride);
+  };
+  if (Verdict v = check({args.state_row_stride, args.state_head_stride, "state_row_stride", "state_head_stride"}, args.state_type); !v)
+    return v;
+  return check({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"}, args.out_type);
+}
+
+inline kernel::RowView merge_view(const MergeArgs& args, const void* data, std::int64_t row_stride, std::int64_t head_stride, DType type) {
+  return row_view(data, row_stride, head_stride, args.num_heads, args.head_size, type);
+}
+inline kernel::RowView state_view(const MergeArgs& args, int state) {
+  return merge_view(args, args.states[state].out, args.state_row_stride, args.state_head_stride, args.state_type);
+}
+inline kernel::RowView out_view(const MergeArgs& args) {
+  return merge_view(args, args.out, args.out_row_stride, args.out_head_stride, args.out_type);
+}
+
+/// In place only element by element, and never for lse, which many lanes read and one writes.
+inline Verdict check_merge_overlap(const MergeArgs& args) {
+  const kernel::RowView out = out_view(args);
+  for (int i = 0; i < args.num_states; ++i) {
+    const kernel::RowView state = state_view(args, i);
+    if (state.data == out.data && (state.row_stride != out.row_stride || state.head_stride != out.head_stride))
+      return {Status::invalid_argument, "out", "is a state's out, with other strides"};
+    if (args.lse == args.states[i].lse) return {Status::invalid_argument, "lse", "is a state's lse"};
+  }
+  return {};
+}
+
+/// Whether every piece of 8 elements lies on 16 bytes, in all states and in out.
+inline bool merges_16_bytes(const MergeArgs& args) {
+  const auto on_16_bytes = [](const kernel::RowView& view) {
+    return aligned(view.data, 16) && view.row_stride % 16 == 0 && view.head_stride % 16 == 0;
+  };
+  bool all = args.head_size % 8 == 0 && on_16_bytes(out_view(args));
+  for (int i = 0; i < args.num_states; ++i) all = all && on_16_bytes(state_view(args, i));
+  return all;
+}
+
+template <class Machine, DType State, DType Out, int Elements>
+Verdict launch_merge(const MergeArgs& args, const Device& device, Stream stream) {
+  using Kernel = kernel::MergeKernel<Machine, State, Out, Elements>;
+  kernel::MergeParams params{};
+  for (int i = 0; i < args.num_states; ++i) params.states[i] = args.states[i];
+  params.out = out_view(args);
+  params.lse = args.lse;
+  params.state_row_stride = state_view(args, 0).row_stride;
+  params.state_head_stride = state_view(args, 0).head_stride;
+  params.num_states = args.num_states;
+  params.num_rows = args.num_rows;
+  params.num_heads = args.num_heads;
+  params.pieces = args.head_size / Elements;
+  const int y = int(kernel::ceil_div(std::int64_t{args.num_heads} * params.pieces, Kernel::waves * Machine::width));
+  return arch::launch<Kernel>({grid_x(args.num_rows, y, device, Kernel::waves), y}, params, stream);
+}
+
+}  // namespace detail
+
+/// Whether merge_states() can do it; the first thing that is wrong, if not. Types are those of the menu's queries. Reads no device
+/// memory.
+template <class Menu = default_menu>
+Verdict check(const MergeArgs& args, const Device& device) {
+  using Types = typename Menu::query_types;
+  if (device.compute_units <= 0) return {Status::invalid_argument, "device", "compute_units must be positive"};
+  if (!Menu::Machine::runs_on(device.arch))
+    return {Status::unsupported, "device", detail::no_kernel_for<typename Menu::Machine>(device.arch)};
+  if (Verdict v = detail::check_merge_sizes(args); !v) return v;
+  if (!Types::has(args.state_type)) return {Status::unsupported, "state_type", detail::AxisText<Types>::text.data};
+  if (!Types::has(args.out_type)) return {Status::unsupported, "out_type", detail::AxisText<Types>::text.data};
+  if (Verdict v = detail::check_merge_pointers(args); !v) return v;
+  if (Verdict v = detail::check_merge_strides(args); !v) return v;
+  return detail::check_merge_overlap(args);
+}
+
+/// out = sum of exp(lse_i) * out_i / sum of exp(lse_i), lse = log(sum of exp(lse_i)), in fp32 and in index order: same input, same
+/// bits. States whose lse is -inf have no part, whatever their out holds; an lse of NaN or +inf makes its row NaN. Legal while a
+/// stream is being captured.
+template <class Menu = default_menu>
+Verdict merge_states(const MergeArgs& args, Stream stream) {
+  Device device;
+  if (Verdict v = current_device(&device); !v) return v;
+  if (Verdict v = check<Menu>(args, device); !v) return v;
+  Verdict verdict;
+  Menu::query_types::visit(args.state_type, [&](auto state) {
+    Menu::query_types::visit(args.out_type, [&](auto out) {
+      using Machine = typename Menu::Machine;
+      constexpr DType from = decltype(state)::value, to = decltype(out)::value;
+      verdict = detail::merges_16_bytes(args) ? detail::launch_merge<Machine, from, to, 8>(args, device, stream)
+                                              : detail::launch_merge<Machine, from, to, 4>(args, device, stream);
+    });
+  });
+  return verdict;
+}
+
+}  // namespace hpa
