@@ -72,7 +72,7 @@ void decode_once(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, int
   if (partition == 1024) return decode_in_partitions<Machine, 1024>(shape, args);
   if (partition == 2048) return decode_in_partitions<Machine, 2048>(shape, args);
   using hpa::axis;
-  using Menu = hpa::menu_for<axis<hpa::DType::f16, hpa::DType::bf16>, axis<64, 128>, axis<16, 32>, axis<false, true>, Machine>;
+  using Menu = hpa::menu_for<axis<hpa::DType::f16, hpa::DType::bf16>, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>, Machine>;
   hpa::Device device;
   require(hpa::current_device(&device));
   DeviceArray<std::byte> memory(hpa::workspace_bytes<Menu>(shape, device));

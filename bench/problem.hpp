@@ -22,7 +22,7 @@ class Problem {
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
   static constexpr double rotated_bytes = 1.25 * (1 << 30);
-  using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<false>>;
+  using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<hpa::Features::plain>>;
 
   explicit Problem(const Workload& of)
       : workload(of),

@@ -30,7 +30,7 @@ using hpa::Workspace;
 namespace {
 
 using SmallMenu = hpa::menu_for<hpa::axis<DType::bf16>, hpa::axis<128>, hpa::axis<16>>;
-using OneKernel = hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<false>>;
+using OneKernel = hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>>;
 
 const Device host{Arch::host, 8};
 

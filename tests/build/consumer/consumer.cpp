@@ -8,7 +8,7 @@
 namespace {
 
 // Only the kernel needed here is compiled.
-using Menu = hpa::menu_for<hpa::axis<hpa::DType::f16>, hpa::axis<64>, hpa::axis<16>, hpa::axis<false>>;
+using Menu = hpa::menu_for<hpa::axis<hpa::DType::f16>, hpa::axis<64>, hpa::axis<16>, hpa::axis<hpa::Features::plain>>;
 
 constexpr int head_size = 64, block_size = 16;
 alignas(16) std::uint16_t query[head_size], key_cache[head_size * block_size], value_cache[head_size * block_size], out[head_size];
