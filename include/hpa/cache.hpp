@@ -63,11 +63,6 @@ inline Verdict check_scale(const DecodeShape& shape, const float* scale, const c
   return {};
 }
 
-inline kernel::KvView token_scale_view(const float* scales, const DecodeShape& shape) {
-  const std::uint32_t head_stride = std::uint32_t(shape.block_size) * 4;
-  return {reinterpret_cast<const char*>(scales), head_stride * std::uint32_t(shape.num_kv_heads), head_stride};
-}
-
 }  // namespace detail
 
 /// Whether append() can do it; the first thing that is wrong, if not. Reads no device memory.
