@@ -257,9 +257,9 @@ class PagedCase {
       return reinterpret_cast<const void*>(address - std::uintptr_t(spec.first_block_id * block_stride * size_of(shape().kv)));
     };
     const auto token_scales = [&](const Buffer& buffer) {
-      const std::int64_t before = spec.first_block_id * shape().num_kv_heads * shape().block_size * 4;
-      return shape().token_scales ? reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(locate(buffer)) - std::uintptr_t(before))
-                                  : nullptr;
+      if (!shape().token_scales) return static_cast<const float*>(nullptr);
+      const auto before = std::uintptr_t(spec.first_block_id * shape().num_kv_heads * shape().block_size * 4);
+      return reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(locate(buffer)) - before);
     };
     const auto ints = [](std::uint8_t* bytes) { return reinterpret_cast<const std::int32_t*>(bytes); };
     const auto floats = [](std::uint8_t* bytes) { return reinterpret_cast<float*>(bytes); };
