@@ -74,7 +74,7 @@ inline std::string describe(const CaseSpec& spec) {
   if (s.out != s.query) text += std::string(", out ") + name(s.out);
   text += ", head size " + std::to_string(s.head_size) + ", block size " + std::to_string(s.block_size) + ", heads " +
           std::to_string(s.num_heads) + "/" + std::to_string(s.num_kv_heads) + ", max_seqs " + std::to_string(s.max_seqs) +
-          ", max_query_len " + std::to_string(s.max_query_len);
+          ", max_query_len " + std::to_string(s.max_query_len) + ", max_seq_len " + std::to_string(s.max_seq_len);
   const std::pair<bool, std::string> features[] = {{s.alibi, "alibi"},
                                                    {s.lse, "lse"},
                                                    {s.sliding_window, "window " + number(spec.window)},

@@ -117,7 +117,7 @@ class RandomCase {
       if (rows_given) spec.query_lens.push_back(rows);
     }
     shape.max_seqs = one_in(2) ? 0 : sequences + below(40);  // more sequences, other partitions
-    if (one_in(3)) shape.max_seq_len = 4096 << below(3);
+    if (one_in(3)) shape.max_seq_len = 8192 << below(3);
   }
 
   void draw_memory(CaseSpec& spec) {
