@@ -524,7 +524,8 @@ class PagedCase {
     if (!std::isfinite(got)) return infinity;
     if (shape().out == DType::f16) return std::max(0.0, std::abs(got - expected) - 0x1p-25);
     if (shape().out == DType::bf16) return std::max(0.0, std::abs(got - expected) - 0x1p-120);
-    static const std::vector<double> all[] = {values_of(DType::e4m3_fnuz), values_of(DType::e4m3_ocp), values_of(DType::e5m2_ocp)};
+    static const std::vector<double> all[] = {values_of(DType::e4m3_fnuz), values_of(DType::e4m3_ocp), values_of(DType::e5m2_ocp),
+                                              values_of(DType::i8)};
     const std::vector<double>& values = all[int(shape().out) - int(DType::e4m3_fnuz)];
     const auto at = std::lower_bound(values.begin(), values.end(), double(got));
     const double low = at == values.begin() ? -infinity : (at[-1] + got) / 2;
