@@ -122,6 +122,7 @@ struct Cdna {
   using Lane = DeviceLane<T>;
   using Floats4 = CdnaFloats4;
   static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
+  static constexpr int reduce_pieces = 2;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = false;
   template <DType Type, int>
   using Products = CdnaProducts<Mfma<Type>>;
