@@ -131,7 +131,8 @@ struct Cdna {
 
   class Wave {
    public:
-    HPA_DEVICE explicit Wave(std::byte* lds) : lds_(lds), index_(__builtin_amdgcn_readfirstlane(int(threadIdx.x) / width)) { refresh(); }
+    HPA_DEVICE explicit Wave(std::byte* lds)
+        : lds_(lds), index_(__builtin_amdgcn_readfirstlane(int(threadIdx.x) / width)), thread_(cdna::hide(int(threadIdx.x))) {}
 
     // ids
     HPA_DEVICE int index() const { return index_; }
