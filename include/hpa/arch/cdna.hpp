@@ -67,7 +67,7 @@ HPA_DEVICE int hide(int value) {
 
 /// Rounded to nearest even. Without the instruction a NaN stays one only if its lower half is zero, as it is when it comes from the
 /// matrix products or from the hardware.
-HPA_DEVICE std::uint32_t bf16_pair(float low, float high) {
+HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (rounds_to_bf16) {
     using BFloat2 = __bf16 __attribute__((ext_vector_type(2)));
