@@ -126,6 +126,7 @@ TEST_CASE("what the rule is tuned for", "[partition]") {
   CHECK(lone.partitions(512) == 1);
   CHECK(lone.partitions(1279) == 1);
   CHECK(lone.partitions(1280) == 3);
+  CHECK(lone.max_partitions(1279) == 1);  // so there is no second launch
   CHECK(lone.partitions(1 << 17) == 256);
   CHECK(lone.partitions(1 << 30) <= 304);
   CHECK(lone.partitions(1 << 30) > 304 / 2);
