@@ -14,9 +14,20 @@ namespace bench {
 /// The largest error that rounding explains: inputs are exact, products are summed in fp32, probabilities and outputs are rounded.
 constexpr double tolerance(hpa::DType type) { return type == hpa::DType::bf16 ? 6e-3 : 1e-3; }
 
+/// A way to ask for the same.
+struct Variant {
+  const char* suffix;
+  hpa::Split split;
+  bool cache_is_ready;
+};
+constexpr Variant variants[] = {{"", hpa::Split::by_length, false},
+                                {"/balanced", hpa::Split::balanced, false},
+                                {"/cache_is_ready", hpa::Split::by_length, true},
+                                {"/balanced/cache_is_ready", hpa::Split::balanced, true}};
+
 template <hpa::DType Type>
-void measure(benchmark::State& state, const Workload& workload) {
-  Problem<Type> problem(workload);
+void measure(benchmark::State& state, const Workload& workload, const Variant& variant) {
+  Problem<Type> problem(workload, variant.split, variant.cache_is_ready);
   hpa::Device device;
   if (hpa::Verdict v = hpa::current_device(&device); !v) throw std::runtime_error(v.why);
   problem.plan();
@@ -36,11 +47,11 @@ void measure(benchmark::State& state, const Workload& workload) {
 }
 
 template <hpa::DType Type>
-void add(const Workload& workload) {
-  benchmark::RegisterBenchmark((workload.name + "/" + hpa::name(Type)).c_str(),
-                               [workload](benchmark::State& state) {
+void add(const Workload& workload, const Variant& variant) {
+  benchmark::RegisterBenchmark((workload.name + "/" + hpa::name(Type) + variant.suffix).c_str(),
+                               [workload, variant](benchmark::State& state) {
                                  try {
-                                   measure<Type>(state, workload);
+                                   measure<Type>(state, workload, variant);
                                  } catch (const std::exception& failure) {
                                    state.SkipWithError(failure.what());
                                  }
@@ -62,10 +73,11 @@ int main(int argc, char** argv) {
     else others.push_back(argv[i]);
   }
   if (workloads.empty()) workloads = bench::named_workloads();
-  for (const bench::Workload& workload : workloads) {
-    bench::add<hpa::DType::bf16>(workload);
-    bench::add<hpa::DType::f16>(workload);
-  }
+  for (const bench::Workload& workload : workloads)
+    for (const bench::Variant& variant : bench::variants) {
+      bench::add<hpa::DType::bf16>(workload, variant);
+      bench::add<hpa::DType::f16>(workload, variant);
+    }
   int count = int(others.size());
   benchmark::Initialize(&count, others.data());
   if (benchmark::ReportUnrecognizedArguments(count, others.data())) return 1;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "hpa/arch/arch.hpp"
+#include "gpu.hpp"
 #include "hpa/types.hpp"
 
 namespace bench {
@@ -86,19 +86,20 @@ __global__ void reference_attention(Cache cache, const std::uint16_t* query, con
 
 /// Reads `blocks` blocks of both caches through a table, 16 bytes a lane and load, and does nothing with them. A warp reads pieces of
 /// 32 lanes * 4 loads.
-__global__ void read_blocks(const uint4* keys, const uint4* values, const std::int32_t* table, long blocks, int vectors_a_block,
+__global__ void read_blocks(const uint4* keys, const uint4* values, const std::int32_t* table, int blocks, int vectors_a_block,
                             std::uint32_t* sink) {
   constexpr int loads = 4;
-  const int lane = threadIdx.x % 32, pieces_a_block = vectors_a_block / (32 * loads);
-  const long warp = (long(blockIdx.x) * blockDim.x + threadIdx.x) / 32, warps = long(gridDim.x) * blockDim.x / 32;
+  const int lane = threadIdx.x % 32, pieces_a_block = vectors_a_block / (32 * loads), pieces = blocks * pieces_a_block;
+  const int warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, warps = gridDim.x * blockDim.x / 32;
   std::uint32_t seen = 0;
-  for (long piece = warp; piece < blocks * pieces_a_block; piece += warps) {
-    const long at = long(table[piece / pieces_a_block]) * vectors_a_block + piece % pieces_a_block * 32 * loads + lane;
+  for (int piece = warp; piece < pieces; piece += warps) {
+    const int block = piece / pieces_a_block;
+    const std::size_t at = std::size_t(table[block]) * vectors_a_block + (piece - block * pieces_a_block) * 32 * loads + lane;
     uint4 key[loads], value[loads];
 #pragma unroll
-    for (int i = 0; i < loads; ++i) key[i] = keys[at + i * 32];
+    for (int i = 0; i < loads; ++i) key[i] = load_once(keys + at + i * 32);
 #pragma unroll
-    for (int i = 0; i < loads; ++i) value[i] = values[at + i * 32];
+    for (int i = 0; i < loads; ++i) value[i] = load_once(values + at + i * 32);
 #pragma unroll
     for (int i = 0; i < loads; ++i) seen ^= key[i].x ^ key[i].y ^ key[i].z ^ key[i].w ^ value[i].x ^ value[i].y ^ value[i].z ^ value[i].w;
   }

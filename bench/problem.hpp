@@ -24,9 +24,10 @@ class Problem {
   static constexpr double rotated_bytes = 1.25 * (1 << 30);
   using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<false>>;
 
-  explicit Problem(const Workload& of)
+  Problem(const Workload& of, hpa::Split split, bool cache_is_ready)
       : workload(of),
-        shape(shape_of(of)),
+        shape(shape_of(of, split)),
+        cache_is_ready_(cache_is_ready),
         table_width_((shape.max_seq_len + block_size - 1) / block_size),
         blocks_(count_blocks(of)),
         sets(std::clamp(int(std::ceil(rotated_bytes / kv_bytes())), 2, 640)),
@@ -92,14 +93,15 @@ class Problem {
       best = std::min(best, microseconds_a_call(stream, sets, std::max(2.5, kv_bytes() / 4.5e6), [&](int set) {
                         read_blocks<<<unsigned(compute_units * launch.workgroups_a_unit), unsigned(launch.threads), 0, stream>>>(
                             reinterpret_cast<const uint4*>(keys_.data()), reinterpret_cast<const uint4*>(values_.data()),
-                            read_order_.data() + set * blocks_, long(blocks_), int(elements_a_block() / 8), sink_.data());
+                            read_order_.data() + set * blocks_, int(blocks_), int(elements_a_block() / 8), sink_.data());
                       }));
     return best;
   }
 
  private:
-  static hpa::DecodeShape shape_of(const Workload& of) {
+  static hpa::DecodeShape shape_of(const Workload& of, hpa::Split split) {
     hpa::DecodeShape shape;
+    shape.split = split;
     shape.query = shape.kv = shape.out = Type;
     shape.head_size = of.head_size;
     shape.num_heads = of.num_heads;
@@ -152,6 +154,7 @@ class Problem {
     args.seq_lens = seq_lens_.data();
     args.num_seqs = num_seqs();
     args.block_table_width = table_width_;
+    args.cache_is_ready = cache_is_ready_;
     return args;
   }
   hpa::Workspace workspace() const { return {workspace_.data(), workspace_.size()}; }
@@ -174,6 +177,7 @@ class Problem {
     return error < std::numeric_limits<double>::infinity() ? error : std::numeric_limits<double>::infinity();
   }
 
+  const bool cache_is_ready_;
   const int table_width_;
   const std::size_t blocks_;  // of one set
 

@@ -45,30 +45,39 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   params.alibi_slopes = args.alibi_slopes;
   params.header = p.parts.header;
   params.items = p.parts.items;
+  params.shares = p.parts.shares;
   params.gqa_ratio = shape.gqa_ratio();
   params.scale_log2 = (args.scale == 0.f ? 1.f / std::sqrt(float(shape.head_size)) : args.scale) * kernel::log2_e;
   params.stamp = p.stamp;
+  params.cache_is_ready = args.cache_is_ready;
   return params;
 }
 
-/// Workgroups of `waves` waves for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than pieces.
-inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int waves) {
-  const std::int64_t held = kernel::ceil_div(std::int64_t{device.compute_units} * tuning(device.arch).waves_per_unit, waves);
+/// Workgroups for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than
+/// pieces. A compute unit holds `workgroups_per_unit`.
+inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int workgroups_per_unit) {
+  const std::int64_t held = std::int64_t{device.compute_units} * workgroups_per_unit;
   const std::int64_t x = kernel::ceil_div(held, y);
   return int(work < x ? work : x);
 }
 
-/// Where rows fill the chip, workgroups share a compute unit and hide each other's merges; else one has it to itself, so that a row
-/// is cut into fewer partitions.
+/// Where rows fill the chip, two workgroups share a compute unit and hide each other's merges; else one has it to itself, so that a
+/// row is cut into fewer partitions. Either way all waves of a unit together keep Machine::ring_bytes in flight.
 template <class Machine, class C>
 Verdict launch_ring(const DecodeShape& shape, const Prepared& p, const kernel::DecodeParams& params, Stream stream) {
-  using Shared = kernel::RingKernel<Machine, C, Machine::decode_waves>;
-  using Alone = kernel::RingKernel<Machine, C, Machine::lone_decode_waves>;
-  const int parts = int(kernel::ceil_div(shape.gqa_ratio(), C::tile_rows)), columns = shape.num_kv_heads * parts;
-  const kernel::RingParams ring{params, columns, parts};
-  const std::int64_t work = p.layout.max_items * columns;
-  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>({grid_x(work, 1, p.device, Shared::waves)}, ring, stream);
-  return arch::launch<Alone>({grid_x(work, 1, p.device, Alone::waves)}, ring, stream);
+  constexpr int ring = 16384;  // bytes a wave
+  // Short rows of few heads: more waves with less each have the registers for it, and hide more of the arithmetic.
+  constexpr int shared_ring = Machine::unit_workgroups > 1 && C::head_size == 64 && C::tile_rows == 8 ? ring / 2 : ring;
+  using Shared = kernel::RingKernel<Machine, C, Machine::ring_bytes / Machine::unit_workgroups / shared_ring, shared_ring>;
+  using Alone = kernel::RingKernel<Machine, C, Machine::ring_bytes / ring, ring>;
+  const int passes = int(kernel::ceil_div(shape.gqa_ratio(), C::tile_rows)), heads = shape.num_kv_heads;
+  const auto launch = [&](auto kernel) {
+    using Kernel = decltype(kernel);
+    const int x = p.rule.shares > 0 ? p.rule.shares * heads : grid_x(p.layout.max_items * heads, passes, p.device, Kernel::resident_workgroups);
+    const kernel::RingParams ring_params{params, heads, p.rule.shares > 0 ? 1 : x / heads, p.rule.shares > 0 ? 0 : x % heads};
+    return arch::launch<Kernel>({x, passes}, ring_params, stream);
+  };
+  return p.rule.rows_fill_the_chip() ? launch(Shared{}) : launch(Alone{});
 }
 
 /// The decode kernel that suits the machine and the rows of a KV head.
@@ -80,7 +89,8 @@ Verdict launch_decode(const DecodeShape& shape, const Prepared& p, const kernel:
   } else {
     const int y = shape.num_kv_heads, z = row_tiles(shape);
     using Decode = kernel::DecodeKernel<Machine, C>;
-    return arch::launch<Decode>({grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, Decode::waves), y, z}, params, stream);
+    const int x = p.rule.shares > 0 ? p.rule.shares : grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, tuning(p.device.arch).waves_per_unit / Decode::waves);
+    return arch::launch<Decode>({x, y, z}, params, stream);
   }
 }
 
@@ -91,8 +101,7 @@ Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepa
   if (p.layout.max_slots == 0) return {};
   using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::out>;
   const int reduce_y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));
-  const std::int64_t workgroups = kernel::ceil_div(p.layout.max_split_rows, Reduce::waves);
-  return arch::launch<Reduce>({grid_x(workgroups, reduce_y, p.device, Reduce::waves), reduce_y},
+  return arch::launch<Reduce>({grid_x(p.layout.max_split_rows, reduce_y, p.device, tuning(p.device.arch).waves_per_unit), reduce_y},
                               {params.result, p.parts.header, p.parts.split_rows, p.stamp}, stream);
 }
 

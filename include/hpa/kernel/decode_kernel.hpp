@@ -35,9 +35,11 @@ struct DecodeParams {
   const float* alibi_slopes;
   PlanHeader* header;
   const Item* items;
+  const std::int32_t* shares;  // Split::balanced: where a workgroup's items begin and end; else nullptr, and they lie a grid apart
   std::int32_t gqa_ratio;  // grid y covers KV heads, grid z their query rows, 16 at a time
   float scale_log2;
   std::uint32_t stamp;
+  bool cache_is_ready;  // DecodeArgs::cache_is_ready
 };
 
 /// Writes four neighbouring elements of one row's result. `sum` is not divided yet.
@@ -104,15 +106,17 @@ struct DecodeKernel {
   static HPA_DEVICE void run(Wave& wave, const Params& params) {
     const Params p = wave.loaded(params);
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    Item item = wave.uniform(p.items + wave.workgroup_x());  // beside the header: the list is never shorter than the grid is wide
+    std::int32_t i = wave.workgroup_x(), end = header.num_items, step = wave.workgroups_x();
+    if (p.shares != nullptr) i = wave.uniform(p.shares + wave.workgroup_x()), end = wave.uniform(p.shares + wave.workgroup_x() + 1), step = 1;
+    Item item = wave.uniform(p.items + (p.shares == nullptr || i < end ? i : 0));  // beside the header: the list is never shorter than the grid is wide
     if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
     const std::int32_t kv_head = wave.workgroup_y(), first = wave.workgroup_z() * Products::rows;
     const std::int32_t left = p.gqa_ratio - first;
     const Rows rows{kv_head, kv_head * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
-    for (std::int32_t i = wave.workgroup_x(); i < header.num_items;) {
+    while (i < end) {
       decode_item(wave, p, item, rows);
-      i += wave.workgroups_x();
-      if (i >= header.num_items) break;
+      i += step;
+      if (i >= end) break;
       item = wave.uniform(p.items + i);
       wave.barrier();  // LDS is free for the next item
     }

@@ -7,14 +7,14 @@
 
 namespace hpa::kernel {
 
-/// The query rows of a column.
+/// The query rows of a pass.
 struct QueryRows {
   std::int32_t first_head, count;
   /// Rows past the last are read as the last one's, so that nothing is masked.
   HPA_HOST_DEVICE std::int32_t head(int row) const { return first_head + (row < count ? row : count - 1); }
 };
 
-template <class M, class C, int Waves>
+template <class M, class C, int Waves, int RingBytes>
 struct RingKernel {
   using Machine = M;
   using Params = RingParams;
@@ -28,7 +28,8 @@ struct RingKernel {
 
   static constexpr bool starts_early = true;
   static constexpr int waves = Waves;
-  using Stream = RingStream<M, C, waves>;
+  static constexpr int resident_workgroups = M::ring_bytes / (Waves * RingBytes);  // of a multiprocessor
+  using Stream = RingStream<M, C, waves, RingBytes>;
   static constexpr int chunks = C::head_size / 4;      // a thread merges four elements of a row
   static constexpr int row_floats = C::head_size + 4;  // of a wave's output in LDS: rows lie in different banks
   // With two merge buffers the waves of an item need not wait until the item before has been read.
@@ -44,21 +45,22 @@ struct RingKernel {
   static constexpr int lds_bytes = slopes_offset + (C::alibi ? waves * Products::rows * int(sizeof(float)) : 0);
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
+    wave.allow_next_launch();
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    WorkList list(p.items, header.num_items, p.columns, wave.workgroup_x(), wave.workgroups_x());
+    WorkList list(wave, p, header.num_items);
     Work work = list.read(wave);  // the list has room for it, so it need not wait for the count
     if (header.stamp != p.stamp || list.at_end()) {
       if (header.stamp != p.stamp) report(wave, p.header, PlanError::other_shape, 0);
       return wave.await_previous_launch();
     }
-    // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries and caches may not.
+    // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries may not, and of the
+    // caches only what DecodeArgs::cache_is_ready promises.
+    typename Stream::Cursor cursor(wave, p, list, work);
+    const int early = p.cache_is_ready ? cursor.tiles_before_last(wave, work, 1) : 0;
     Stream stream(wave, wave.lds() + wave.index() * Stream::lds_bytes,
-                  wave.lds() + bookkeeping_offset + wave.index() * Stream::bookkeeping_bytes,
-                  typename Stream::Cursor(wave, p, list, work));
+                  wave.lds() + bookkeeping_offset + wave.index() * Stream::bookkeeping_bytes, cursor);
     Work next = list.next_or(wave, work);  // where the list stands
-    wave.allow_next_launch();
-    wave.await_previous_launch();
-    stream.open(wave);
+    stream.open(wave, early);
     QueryRegisters<M, C> query, next_query;
     request_query(wave, p, work, query);
     for (int buffer = 0;; buffer = buffer + 1 == merge_buffers ? 0 : buffer + 1) {
@@ -75,13 +77,13 @@ struct RingKernel {
   }
 
  private:
-  static HPA_DEVICE QueryRows query_rows(const Params& p, std::int32_t column) {
-    const std::int32_t first = p.part(column) * Products::rows, left = p.gqa_ratio - first;
-    return {p.kv_head(column) * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
+  static HPA_DEVICE QueryRows query_rows(const Wave& wave, const Params& p, std::int32_t kv_head) {
+    const std::int32_t first = wave.workgroup_y() * Products::rows, left = p.gqa_ratio - first;
+    return {kv_head * p.gqa_ratio + first, left < Products::rows ? left : Products::rows};
   }
 
   static HPA_DEVICE void request_query(const Wave& wave, const Params& p, const Work& work, QueryRegisters<M, C>& query) {
-    const QueryRows rows = query_rows(p, work.column);
+    const QueryRows rows = query_rows(wave, p, work.kv_head);
     query.request(wave, [&](int row) { return p.query.at(work.item.query_row, rows.head(row)); });
   }
 
@@ -89,7 +91,7 @@ struct RingKernel {
   static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Work& work, const QueryRegisters<M, C>& query, Stream& stream,
                                      int buffer, RequestNextQuery&& request_next_query) {
     const Item& item = work.item;
-    const QueryRows rows = query_rows(p, work.column);
+    const QueryRows rows = query_rows(wave, p, work.kv_head);
     const auto tiles = std::int32_t(ceil_div(item.end - item.begin, Traits::tokens));
     Softmax softmax;
     softmax.clear(wave);
