@@ -22,7 +22,6 @@ using hpa::DecodeShape;
 using hpa::Device;
 using hpa::DType;
 using hpa::KvLayout;
-using hpa::Split;
 using hpa::Status;
 using hpa::Verdict;
 using hpa::Workspace;

@@ -66,9 +66,9 @@ struct Mma {
 struct Nvidia {
   static constexpr int width = 32;
   static constexpr int plan_waves = 32, copy_waves = 4;  // waves a workgroup, by kernel
-  static constexpr int reduce_waves = 4;  // of a row; few enough registers to lie beside the decode workgroups, waiting
+  static constexpr int reduce_waves = 8;  // of a row; few enough registers to lie beside the decode workgroups, waiting
   static constexpr bool runs_on(Arch arch) { return arch == Arch::sm80 || arch == Arch::sm90; }
-  static constexpr int reduce_batch = 4;  // partials of a row that a wave has in flight at a time
+  static constexpr int reduce_batch = 2;  // partials of a row that a wave has in flight at a time
   static constexpr bool copies_to_lds = true;
   static constexpr int ring_bytes = 131072;  // in flight, of all decode waves of a multiprocessor: enough to saturate the memory
   static constexpr int unit_workgroups = 2;   // decode workgroups that share a multiprocessor where rows fill the chip
