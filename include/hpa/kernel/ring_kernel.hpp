@@ -180,52 +180,33 @@ struct RingKernel {
   /// The outputs of the first `active` waves become one. A thread merges four elements of a row at a time.
   static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const QueryRows& rows, const PartialState* states,
                                      const float* outputs, std::int32_t active) {
-    constexpr int threads = waves * M::width;
-    constexpr int turns = (Products::rows * chunks + threads - 1) / threads, together = turns < 2 ? turns : 2;
     wave.each([&](int lane) {
-      HPA_UNROLL
-      for (int turn = 0; turn < turns; turn += together) {
-        Floats4 sum[together];
-        PartialState merged[together];
-        int piece[together];
+      for (int piece = wave.index() * M::width + lane; piece < rows.count * chunks; piece += waves * M::width) {
+        const int row = piece / chunks, element = piece % chunks * 4;
+        // An inactive wave left nothing: the first wave's stands in, with no weight.
+        const auto from = [&](int w) { return (w < active ? w : 0) * Products::rows + row; };
+        PartialState state[waves], merged{Softmax::unset, 0.f};
+        Floats4 part[waves], sum = Floats4::zero();
         HPA_UNROLL
-        for (int i = 0; i < together; ++i) {  // pieces past the last are read as the last one, so that no load waits for another
-          piece[i] = (turn + i) * threads + wave.index() * M::width + lane;
-          const int read = piece[i] < rows.count * chunks ? piece[i] : rows.count * chunks - 1;
-          merge_piece(states, outputs, active, read / chunks, read % chunks * 4, sum[i], merged[i]);
+        for (int w = 0; w < waves; ++w) state[w] = states[from(w)];
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) part[w] = *reinterpret_cast<const Floats4*>(outputs + from(w) * row_floats + element);
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, state[w].maximum);
+        bool failed = false;
+        HPA_UNROLL
+        for (int w = 0; w < waves; ++w) {
+          const float weight = w < active ? M::exp2(state[w].maximum - merged.maximum) : 0.f;
+          merged.total += state[w].total * weight;
+          failed = failed || state[w].total < 0.f;
+          sum = sum + part[w] * weight;
         }
-        HPA_UNROLL
-        for (int i = 0; i < together; ++i)
-          if (piece[i] < rows.count * chunks)
-            store_item<M, C>(p.result, item, rows.first_head + piece[i] / chunks, piece[i] % chunks * 4, sum[i], merged[i]);
+        // No tokens at all: what the first wave's place holds is nobody's.
+        if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
+        if (failed) merged.total = -1.f;
+        store_item<M, C>(p.result, item, rows.first_head + row, element, sum, merged);
       }
     });
-  }
-
-  static HPA_DEVICE void merge_piece(const PartialState* states, const float* outputs, std::int32_t active, int row, int element,
-                                     Floats4& sum, PartialState& merged) {
-    // An inactive wave left nothing: the first wave's stands in, with no weight.
-    const auto from = [&](int w) { return (w < active ? w : 0) * Products::rows + row; };
-    PartialState state[waves];
-    Floats4 part[waves];
-    sum = Floats4::zero(), merged = {Softmax::unset, 0.f};
-    HPA_UNROLL
-    for (int w = 0; w < waves; ++w) state[w] = states[from(w)];
-    HPA_UNROLL
-    for (int w = 0; w < waves; ++w) part[w] = *reinterpret_cast<const Floats4*>(outputs + from(w) * row_floats + element);
-    HPA_UNROLL
-    for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, state[w].maximum);
-    bool failed = false;
-    HPA_UNROLL
-    for (int w = 0; w < waves; ++w) {
-      const float weight = w < active ? M::exp2(state[w].maximum - merged.maximum) : 0.f;
-      merged.total += state[w].total * weight;
-      failed = failed || state[w].total < 0.f;
-      sum = sum + part[w] * weight;
-    }
-    // No tokens at all: what the first wave's place holds is nobody's.
-    if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
-    if (failed) merged.total = -1.f;
   }
 };
 
