@@ -1,7 +1,9 @@
 // Decode of one layer, by named workload, beside the time that reading the same blocks takes. Caches are cold by rotation, times come
 // from graph replay, and nothing is printed for outputs that do not match the reference.
 //
-//   bench_decode [--shape=HEADS/KV_HEADSxHEAD_SIZE,SEQUENCES,TOKENS ..] [--benchmark_filter=W3] [--benchmark_out=FILE.json ..]
+//   bench_decode [--shape=HEADS/KV_HEADSxHEAD_SIZE,SEQUENCES,TOKENS ..] [--sweep] [--benchmark_filter=W3] [--benchmark_out=FILE.json ..]
+//
+// --sweep: by tokens from 128 to 131072 with 16 sequences, and by sequences from 1 to 256 with 2048 tokens. bench/plot draws the JSON.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -43,6 +45,10 @@ void measure(benchmark::State& state, const Workload& workload, const Variant& v
   state.counters["GB_per_s"] = problem.kv_bytes() / decode_us / 1e3;
   state.counters["plan_us"] = problem.plan_us();
   state.counters["workspace_MiB"] = double(problem.workspace_bytes()) / (1 << 20);
+  if constexpr (Problem<Type>::Menu::Machine::copies_to_lds) {
+    problem.plan();
+    state.counters["idle_workgroups"] = problem.idle_workgroups();
+  }
   state.counters["error"] = error;
 }
 
@@ -70,6 +76,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strncmp(argv[i], shape_flag, std::strlen(shape_flag)) == 0)
       workloads.push_back(bench::parse_workload(argv[i] + std::strlen(shape_flag)));
+    else if (std::strcmp(argv[i], "--sweep") == 0)
+      for (const bench::Workload& workload : bench::sweeps()) workloads.push_back(workload);
     else others.push_back(argv[i]);
   }
   if (workloads.empty()) workloads = bench::named_workloads();

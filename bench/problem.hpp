@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -54,10 +55,25 @@ class Problem {
 
   int num_seqs() const { return int(workload.seq_lens.size()); }
   double kv_bytes() const { return 2.0 * 2.0 * double(blocks_) * double(elements_a_block()); }
-  std::size_t workspace_bytes() const {
-    hpa::Device device;
-    if (hpa::Verdict v = hpa::current_device(&device); !v) throw std::runtime_error(v.why);
-    return hpa::workspace_bytes(shape, device);
+  std::size_t workspace_bytes() const { return hpa::workspace_bytes<Menu>(shape, device()); }
+
+  /// Workgroups of the decode launch that the plan leaves without work, of all of them; the plan must be there. Only for machines
+  /// whose grid is one list.
+  double idle_workgroups() const {
+    const hpa::kernel::PartitionRule rule = hpa::kernel::partition_rule(shape, device());
+    const hpa::kernel::WorkspaceLayout layout = hpa::kernel::layout_of(shape, rule);
+    const int workgroups = hpa::detail::ring_workgroups(shape, rule, layout, device());
+    const std::vector<std::byte> bytes = workspace_.download(0, layout.states);
+    std::vector<std::int32_t> shares(std::size_t(rule.shares + 1));
+    hpa::kernel::PlanCounts counts;
+    std::memcpy(&counts, bytes.data(), sizeof counts);
+    if (rule.shares > 0) std::memcpy(shares.data(), bytes.data() + layout.shares, shares.size() * sizeof shares[0]);
+    int busy = std::min(workgroups, counts.num_items * shape.num_kv_heads);
+    if (rule.shares > 0) {
+      busy = 0;
+      for (int i = 0; i < rule.shares; ++i) busy += shares[std::size_t(i)] < shares[std::size_t(i) + 1] ? shape.num_kv_heads : 0;
+    }
+    return (workgroups - busy) * hpa::detail::ring_passes(shape);
   }
 
   void plan() { expect(hpa::plan<Menu>(shape, args(0), workspace(), stream)); }
@@ -114,6 +130,11 @@ class Problem {
     std::size_t blocks = 0;
     for (const int length : of.seq_lens) blocks += std::size_t((length + block_size - 1) / block_size);
     return blocks;
+  }
+  static hpa::Device device() {
+    hpa::Device device;
+    expect(hpa::current_device(&device));
+    return device;
   }
   static void expect(const hpa::Verdict& verdict) {
     if (!verdict) throw std::runtime_error(std::string(verdict.field) + ": " + verdict.why);

@@ -38,6 +38,15 @@ inline std::vector<Workload> named_workloads() {
   };
 }
 
+/// 32/8x128 by tokens and by sequences, in powers of two.
+inline std::vector<Workload> sweeps() {
+  std::vector<Workload> all;
+  for (int tokens = 128; tokens <= 131072; tokens *= 2) all.push_back({"tokens:" + std::to_string(tokens), 32, 8, 128, same(16, tokens)});
+  for (int sequences = 1; sequences <= 256; sequences *= 2)
+    all.push_back({"sequences:" + std::to_string(sequences), 32, 8, 128, same(sequences, 2048)});
+  return all;
+}
+
 /// "HEADS/KV_HEADSxHEAD_SIZE,SEQUENCES,TOKENS", as in 32/8x128,64,2048.
 inline Workload parse_workload(const std::string& text) {
   Workload workload;

@@ -61,6 +61,18 @@ inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int w
   return int(work < x ? work : x);
 }
 
+/// Passes over the query rows of a KV head: a grid has each of them.
+constexpr int ring_passes(const DecodeShape& shape) { return row_tiles(shape); }
+
+/// Workgroups of a pass, all KV heads together.
+inline int ring_workgroups(const DecodeShape& shape, const kernel::PartitionRule& rule, const kernel::WorkspaceLayout& layout,
+                           const Device& device) {
+  if (rule.shares > 0) return rule.shares * shape.num_kv_heads;
+  const Tuning tuned = tuning(device.arch);
+  return grid_x(layout.max_items * shape.num_kv_heads, ring_passes(shape), device,
+                rule.rows_fill_the_chip() ? tuned.workgroups : tuned.lone_workgroups);
+}
+
 /// Where rows fill the chip, two workgroups share a compute unit and hide each other's merges; else one has it to itself, so that a
 /// row is cut into fewer partitions. Either way all waves of a unit together keep Machine::ring_bytes in flight.
 template <class Machine, class C>
@@ -70,14 +82,10 @@ Verdict launch_ring(const DecodeShape& shape, const Prepared& p, const kernel::D
   constexpr int shared_ring = Machine::unit_workgroups > 1 && C::head_size == 64 && C::tile_rows == 8 ? ring / 2 : ring;
   using Shared = kernel::RingKernel<Machine, C, Machine::ring_bytes / Machine::unit_workgroups / shared_ring, shared_ring>;
   using Alone = kernel::RingKernel<Machine, C, Machine::ring_bytes / ring, ring>;
-  const int passes = int(kernel::ceil_div(shape.gqa_ratio(), C::tile_rows)), heads = shape.num_kv_heads;
-  const auto launch = [&](auto kernel) {
-    using Kernel = decltype(kernel);
-    const int x = p.rule.shares > 0 ? p.rule.shares * heads : grid_x(p.layout.max_items * heads, passes, p.device, Kernel::resident_workgroups);
-    const kernel::RingParams ring_params{params, heads, p.rule.shares > 0 ? 1 : x / heads, p.rule.shares > 0 ? 0 : x % heads};
-    return arch::launch<Kernel>({x, passes}, ring_params, stream);
-  };
-  return p.rule.rows_fill_the_chip() ? launch(Shared{}) : launch(Alone{});
+  const int x = ring_workgroups(shape, p.rule, p.layout, p.device), heads = shape.num_kv_heads;
+  const kernel::RingParams ring_params{params, heads, p.rule.shares > 0 ? 1 : x / heads, p.rule.shares > 0 ? 0 : x % heads};
+  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>({x, ring_passes(shape)}, ring_params, stream);
+  return arch::launch<Alone>({x, ring_passes(shape)}, ring_params, stream);
 }
 
 /// The decode kernel that suits the machine and the rows of a KV head.

@@ -72,8 +72,8 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
                                   p.parts.items,
                                   p.parts.split_rows,
                                   p.parts.shares};
-  if (shape.split == Split::balanced) return arch::launch<kernel::PlanBalanced<Machine>>({1, 1}, params, stream);
-  return arch::launch<kernel::PlanByLength<Machine>>({1, 1}, params, stream);
+  if (shape.split == Split::balanced) return arch::launch<kernel::BalancedPlanKernel<Machine>>({1, 1}, params, stream);
+  return arch::launch<kernel::PlanKernel<Machine>>({1, 1}, params, stream);
 }
 
 }  // namespace detail

@@ -50,7 +50,7 @@ struct PieceCounts {
 };
 
 template <class M>
-struct PlanBalanced {
+struct BalancedPlanKernel {
   using Machine = M;
   using Params = PlanParams;
   using Wave = typename M::Wave;
@@ -77,6 +77,7 @@ struct PlanBalanced {
       std::int64_t start = 0;
       HPA_DO_NOT_UNROLL
       for (std::int32_t first = 0; first < p.num_seqs; first += Stride::sequences) {
+        wave.refresh();
         Lane<Request> requests;
         Lane<std::int64_t> starts;
         Stride::read(wave, p, first, requests, earlier);

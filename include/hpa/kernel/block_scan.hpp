@@ -13,7 +13,7 @@ HPA_DEVICE void inclusive_scan_of_wave(const typename M::Wave& wave, typename M:
   HPA_UNROLL
   for (int distance = 1; distance < lanes; distance *= 2) {
     const auto before = wave.shuffle(value, [&](int lane) { return lane < distance ? lane : lane - distance; });
-    wave.each([&](int lane) {
+    wave.each_afresh([&](int lane) {  // afresh: a mask of lanes for every step would be kept over the caller's loop
       if (lane >= distance) value[lane] = before[lane] + value[lane];
     });
   }

@@ -41,7 +41,7 @@ struct RawRequest {
 };
 
 HPA_DEVICE RawRequest load_request(const PlanParams& p, std::int32_t sequence) {
-  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1, p.num_seqs};
+  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1, sequence + 1};
   return {p.seq_lens[sequence], p.query_start_loc[sequence], p.query_start_loc[sequence + 1], p.query_start_loc[p.num_seqs]};
 }
 
@@ -157,7 +157,7 @@ struct SizeCounts {
 
 /// Split::by_length. Long items come first, so that workgroups end at about the same time; otherwise the order is the batch's.
 template <class M>
-struct PlanByLength {
+struct PlanKernel {
   using Machine = M;
   using Params = PlanParams;
   using Wave = typename M::Wave;
@@ -180,6 +180,7 @@ struct PlanByLength {
       SizeCounts before{};
       HPA_DO_NOT_UNROLL
       for (std::int32_t first = 0; first < p.num_seqs; first += Stride::sequences) {
+        wave.refresh();
         Lane<Request> requests;
         Lane<Cut> cuts;
         Lane<SizeCounts> counts;
