@@ -44,9 +44,9 @@ struct DecodeArgs {
 
   /// A promise that lets decode() ask for keys and values before the kernel before it in the stream has ended (sm_90; elsewhere it
   /// changes nothing). It says: whatever kernel may still be running then writes nothing of key_cache and value_cache but the
-  /// sequences' last tokens, one for every query row. append() before decode() keeps it; copy_blocks() there, or a swap of blocks by
-  /// a kernel, breaks it, and the result is then undefined. Copies by the runtime and kernels launched in the ordinary way have ended
-  /// before that kernel began. Worth 1 to 3 us a layer.
+  /// sequences' last tokens, one for every query row. append() right before decode() keeps it; copy_blocks() there, or any other kernel
+  /// that fills blocks, breaks it, and the result is then undefined. What lies further back has ended if a kernel between was launched
+  /// in the ordinary way, as append() is, or is plan(). Worth 1 to 3 us a layer.
   bool cache_is_ready = false;
 };
 

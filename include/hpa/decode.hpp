@@ -97,7 +97,8 @@ Verdict launch_decode(const DecodeShape& shape, const Prepared& p, const kernel:
   } else {
     const int y = shape.num_kv_heads, z = row_tiles(shape);
     using Decode = kernel::DecodeKernel<Machine, C>;
-    const int x = p.rule.shares > 0 ? p.rule.shares : grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, tuning(p.device.arch).waves_per_unit / Decode::waves);
+    const int held = tuning(p.device.arch).waves_per_unit / Decode::waves;
+    const int x = p.rule.shares > 0 ? p.rule.shares : grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, held);
     return arch::launch<Decode>({x, y, z}, params, stream);
   }
 }
@@ -117,6 +118,9 @@ Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepa
 
 /// Attention of one layer, by the plan that plan() left in the workspace for the same shape, num_seqs and lengths. Writes out (and
 /// lse) of every row that plan found; rows of skipped sequences keep their bytes.
+///
+/// block_tables must be there before plan() and stay until the step's last decode(): where launches overlap (sm_90) they are read before
+/// the kernel before this one has ended.
 template <class Menu = default_menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);

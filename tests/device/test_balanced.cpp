@@ -106,7 +106,8 @@ TEMPLATE_LIST_TEST_CASE("a cache that is ready gives the same bits", "[balanced]
     return hpa::paged_attention<Menu>(shape, args, workspace, on);
   };
   for (const Split split : {Split::by_length, Split::balanced})
-    for (const std::vector<int>& lengths : {std::vector<int>{1}, {16, 17, 15, 0, 32, 33}, {64, 129, 1000, 0, 3000}, std::vector<int>(40, 100)}) {
+    for (const std::vector<int>& lengths :
+         {std::vector<int>{1}, {16, 17, 15, 0, 32, 33}, {64, 129, 1000, 0, 3000}, std::vector<int>(40, 100)}) {
       CaseSpec spec = balanced_case(DType::bf16, 8, 2, lengths);
       spec.shape.split = split;
       PagedCase ready(spec), other(spec);

@@ -243,7 +243,8 @@ class Planned {
       most = std::max(most, cost);
     }
     // Rows are whole multiples of 64 in the plan, and a cut that would leave less than min_partition is not made.
-    const std::int64_t part = all / rule_.shares + 64 * (1 + std::int64_t(lengths_.size()) / rule_.shares), least = rule_.row_cost + rule_.min_partition + 64;
+    const std::int64_t part = all / rule_.shares + 64 * (1 + std::int64_t(lengths_.size()) / rule_.shares);
+    const std::int64_t least = rule_.row_cost + rule_.min_partition + 64;
     const std::int64_t allowed = std::max(part, least) + 2 * rule_.min_partition + rule_.row_cost + 64;
     return most <= allowed ? "" : "a share costs " + std::to_string(most) + " of " + std::to_string(all);
   }

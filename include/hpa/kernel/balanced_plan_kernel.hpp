@@ -59,8 +59,9 @@ struct BalancedPlanKernel {
   using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
   static constexpr int waves = Stride::waves;
-  static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes, cost_bytes = Stride::template Scan<std::int64_t>::lds_bytes,
-                       counts_bytes = Stride::template Scan<PieceCounts>::lds_bytes;
+  static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes;
+  static constexpr int cost_bytes = Stride::template Scan<std::int64_t>::lds_bytes;
+  static constexpr int counts_bytes = Stride::template Scan<PieceCounts>::lds_bytes;
   static constexpr int other_bytes = cost_bytes > counts_bytes ? cost_bytes : counts_bytes;
   static constexpr int lds_bytes = earlier_bytes > other_bytes ? earlier_bytes : other_bytes;
 

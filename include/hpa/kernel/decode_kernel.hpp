@@ -107,8 +107,11 @@ struct DecodeKernel {
     const Params p = wave.loaded(params);
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     std::int32_t i = wave.workgroup_x(), end = header.num_items, step = wave.workgroups_x();
-    if (p.shares != nullptr) i = wave.uniform(p.shares + wave.workgroup_x()), end = wave.uniform(p.shares + wave.workgroup_x() + 1), step = 1;
-    Item item = wave.uniform(p.items + (p.shares == nullptr || i < end ? i : 0));  // beside the header: the list is never shorter than the grid is wide
+    if (p.shares != nullptr) {
+      end = wave.uniform(p.shares + i + 1), i = wave.uniform(p.shares + i), step = 1;
+      if (i >= end) i = end = 0;
+    }
+    Item item = wave.uniform(p.items + i);  // beside the header: the list is never shorter than the grid is wide
     if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
     const std::int32_t kv_head = wave.workgroup_y(), first = wave.workgroup_z() * Products::rows;
     const std::int32_t left = p.gqa_ratio - first;

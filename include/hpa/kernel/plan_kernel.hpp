@@ -166,7 +166,8 @@ struct PlanKernel {
   using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
   static constexpr int waves = Stride::waves;
-  static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes, counts_bytes = Stride::template Scan<SizeCounts>::lds_bytes;
+  static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes;
+  static constexpr int counts_bytes = Stride::template Scan<SizeCounts>::lds_bytes;
   static constexpr int lds_bytes = earlier_bytes > counts_bytes ? earlier_bytes : counts_bytes;
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {

@@ -42,7 +42,9 @@ struct ReduceKernel {
     if (!any) return;
     for (;; row = wave.uniform(p.split_rows + i)) {
       Lane<Merged> merged;
-      wave.each([&](int lane) { merged[lane] = merge_share(p.result, row, head_of(wave, p.result, lane), element_of(lane), wave.index()); });
+      wave.each([&](int lane) {
+        merged[lane] = merge_share(p.result, row, head_of(wave, p.result, lane), element_of(lane), wave.index());
+      });
       if constexpr (waves > 1) exchange(wave, merged);
       if (wave.index() == 0)
         wave.each([&](int lane) {

@@ -23,8 +23,12 @@ class WorkList {
  public:
   template <class Wave>
   HPA_DEVICE WorkList(const Wave& wave, const RingParams& p, std::int32_t num_items)
-      : items_(p.items), num_kv_heads_(p.num_kv_heads), item_(std::int32_t(unsigned(wave.workgroup_x()) / unsigned(p.num_kv_heads))),
-        kv_head_(wave.workgroup_x() - item_ * p.num_kv_heads), end_(num_items), item_step_(p.item_step), head_step_(p.head_step) {
+      : items_(p.items), num_kv_heads_(p.num_kv_heads), end_(num_items), item_step_(p.item_step), head_step_(p.head_step) {
+    // The last workgroups come first: those with a piece less than others are then the first to start, which lie on as many
+    // multiprocessors as there are of them, where launches overlap; the last to start lie in pairs.
+    const std::int32_t place = p.shares == nullptr ? wave.workgroups_x() - 1 - wave.workgroup_x() : wave.workgroup_x();
+    item_ = std::int32_t(unsigned(place) / unsigned(p.num_kv_heads));
+    kv_head_ = place - item_ * p.num_kv_heads;
     if (p.shares == nullptr) return;
     const std::int32_t share = item_;
     item_ = wave.uniform(p.shares + share), end_ = wave.uniform(p.shares + share + 1);
@@ -50,7 +54,7 @@ class WorkList {
 
  private:
   const Item* items_;
-  std::int32_t num_kv_heads_, item_, kv_head_, end_, item_step_, head_step_;
+  std::int32_t num_kv_heads_, item_ = 0, kv_head_ = 0, end_, item_step_, head_step_;
 };
 
 /// Tiles of an item that fall to wave `index` of `waves`: index, index + waves, ..
