@@ -135,7 +135,6 @@ TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anythin
   refuse("query", none, [](S s, A, W) { s.query = s.kv = s.out = DType::i8; });
   refuse("out", none, [](S s, A, W) { s.out = DType::bf16; });
   refuse("layout", none, [](S s, A, W) { s.layout = hpa::KvLayout::nhd; });
-  refuse("split", none, [](S s, A, W) { s.split = hpa::Split::balanced; });
   refuse("sliding_window", none, [](S s, A, W) { s.sliding_window = true; });
   refuse("soft_cap", none, [](S s, A, W) { s.soft_cap = true; });
   refuse("sinks", none, [](S s, A, W) { s.sinks = true; });

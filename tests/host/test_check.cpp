@@ -22,7 +22,6 @@ using hpa::DecodeShape;
 using hpa::Device;
 using hpa::DType;
 using hpa::KvLayout;
-using hpa::Split;
 using hpa::Status;
 using hpa::Verdict;
 using hpa::Workspace;
@@ -131,7 +130,6 @@ const std::vector<BadShape> bad_shapes = {
     {"out", unsupported, [](DecodeShape& s, Device&) { s.out = DType::bf16; }},
     {"layout", unsupported, [](DecodeShape& s, Device&) { s.layout = KvLayout::hnd; }},
     {"layout", unsupported, [](DecodeShape& s, Device&) { s.layout = KvLayout::nhd; }},
-    {"split", unsupported, [](DecodeShape& s, Device&) { s.split = Split::balanced; }},
     {"head_size", unsupported, [](DecodeShape& s, Device&) { s.head_size = 96; }},
     {"head_size_v", unsupported, [](DecodeShape& s, Device&) { s.head_size_v = 64; }},
     {"block_size", unsupported, [](DecodeShape& s, Device&) { s.block_size = 8; }},
@@ -166,7 +164,7 @@ bool kernel_exists(const DecodeShape& shape) {
     fits = C::query == shape.query && C::kv == shape.kv && C::out == shape.out && C::head_size == shape.head_size &&
            C::head_size == shape.head_size_of_v() && C::block_size == shape.block_size && C::alibi == shape.alibi;
   });
-  const bool asks_for_more = shape.layout != KvLayout::vllm || shape.split != Split::by_length || shape.sliding_window ||
+  const bool asks_for_more = shape.layout != KvLayout::vllm || shape.sliding_window ||
                              shape.soft_cap || shape.sinks || shape.max_query_len != 1;
   return found && fits && !asks_for_more;
 }
