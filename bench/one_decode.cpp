@@ -23,7 +23,7 @@ void require(const hpa::Verdict& verdict) {
 
 std::vector<std::uint16_t> random_elements(hpa::DType type, std::size_t count, std::mt19937& random) {
   std::normal_distribution<float> normal;
-  std::vector<std::uint16_t> elements(count);
+  std::vector<std::uint16_t> elements(count);  // twice what 8-bit types need
   for (std::size_t i = 0; i < count; ++i) hpa::store_element(type, elements.data(), std::int64_t(i), normal(random));
   return elements;
 }
@@ -52,10 +52,14 @@ struct FilledMachine : hpa::arch::DefaultMachine {
   static constexpr int lone_decode_waves = decode_waves;
 };
 
-/// Plan and decode with partitions of a fixed length, for the one kernel that is compiled with it.
-template <class Machine, int Tokens>
+/// Plan and decode with partitions of a fixed length, for the kernels that are compiled with it.
+template <class Machine, int Tokens, hpa::DType Kv = hpa::DType::bf16>
 void decode_in_partitions(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) {
-  using Config = hpa::Config<128, 16, hpa::DType::bf16, hpa::DType::bf16, Tokens>;
+  if constexpr (Kv == hpa::DType::bf16) {
+    if (shape.kv == hpa::DType::e4m3_fnuz) return decode_in_partitions<Machine, Tokens, hpa::DType::e4m3_fnuz>(shape, args);
+    if (shape.kv == hpa::DType::e4m3_ocp) return decode_in_partitions<Machine, Tokens, hpa::DType::e4m3_ocp>(shape, args);
+  }
+  using Config = hpa::Config<128, 16, hpa::DType::bf16, Kv, Tokens>;
   hpa::Device device;
   require(hpa::current_device(&device));
   DeviceArray<std::byte> memory(hpa::workspace_bytes_with<Config, Machine>(shape, device));
@@ -71,8 +75,9 @@ void decode_once(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, int
   if (partition == 512) return decode_in_partitions<Machine, 512>(shape, args);
   if (partition == 1024) return decode_in_partitions<Machine, 1024>(shape, args);
   if (partition == 2048) return decode_in_partitions<Machine, 2048>(shape, args);
-  using hpa::axis;
-  using Menu = hpa::menu_for<axis<hpa::DType::f16, hpa::DType::bf16>, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>, Machine>;
+  using hpa::axis, hpa::DType, hpa::Features;
+  using Menu = hpa::menu_for<axis<DType::f16, DType::bf16>, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>,
+                             axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::i8>, Machine>;
   hpa::Device device;
   require(hpa::current_device(&device));
   DeviceArray<std::byte> memory(hpa::workspace_bytes<Menu>(shape, device));
@@ -102,7 +107,6 @@ int run(hpa::DecodeShape shape, int seqs, int context, int partition, bool fille
 
   hpa::Device device;
   require(hpa::current_device(&device));
-  require(hpa::check(shape, device));
   DeviceArray<std::uint16_t> device_query(query), device_keys(keys), device_values(values), out(rows_size);
   DeviceArray<std::int32_t> device_tables(tables), device_lengths(lengths);
   DeviceArray<float> device_slopes(slopes);
@@ -114,9 +118,9 @@ int run(hpa::DecodeShape shape, int seqs, int context, int partition, bool fille
   else decode_once<hpa::arch::DefaultMachine>(shape, args, partition);
 
   const double error = worst_error(shape, host, out.download());
-  std::printf("%s %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n", hpa::name(shape.query),
-              shape.num_heads, shape.num_kv_heads, shape.head_size, seqs, context,
-              4.0 * seqs * context * shape.num_kv_heads * shape.head_size, error);
+  std::printf("%s, KV %s, %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n", hpa::name(shape.query),
+              hpa::name(shape.kv), shape.num_heads, shape.num_kv_heads, shape.head_size, seqs, context,
+              2.0 * hpa::size_of(shape.kv) * seqs * context * shape.num_kv_heads * shape.head_size, error);
   return error < (shape.query == hpa::DType::f16 ? 1e-3 : 5e-3) ? 0 : 1;
 }
 
@@ -126,7 +130,7 @@ int main(int argc, char** argv) try {
   CLI::App app("One plan and one decode, for profilers and counters of instructions");
   hpa::DecodeShape shape;
   int context = 4096, gqa_ratio = 8, seqs = 1, partition = 0;
-  std::string dtype = "bf16";
+  std::string dtype = "bf16", kv;
   shape.num_kv_heads = 1;
   app.add_option("--context", context, "tokens of each sequence")->capture_default_str();
   app.add_option("--gqa", gqa_ratio, "query heads a KV head")->capture_default_str();
@@ -136,6 +140,7 @@ int main(int argc, char** argv) try {
   app.add_option("--seqs", seqs, "sequences")->capture_default_str();
   app.add_option("--max-seqs", shape.max_seqs, "that the shape allows; decides how rows are cut; default: --seqs");
   app.add_option("--dtype", dtype)->check(CLI::IsMember({"bf16", "f16"}))->capture_default_str();
+  app.add_option("--kv", kv, "type of the cache; default: that of the query")->check(CLI::IsMember({"e4m3_fnuz", "e4m3_ocp", "i8"}));
   app.add_option("--partition", partition, "tokens of a partition, for bf16 and head size 128; default: the library's rule")
       ->check(CLI::IsMember({512, 1024, 2048}));
   app.add_flag("--alibi", shape.alibi);
@@ -143,6 +148,8 @@ int main(int argc, char** argv) try {
   app.add_flag("--filled", filled, "with the waves a workgroup of a batch that fills the chip");
   CLI11_PARSE(app, argc, argv);
   shape.query = shape.kv = shape.out = dtype == "f16" ? hpa::DType::f16 : hpa::DType::bf16;
+  for (const hpa::DType type : {hpa::DType::e4m3_fnuz, hpa::DType::e4m3_ocp, hpa::DType::i8})
+    if (kv == hpa::name(type)) shape.kv = type;
   shape.num_heads = shape.num_kv_heads * gqa_ratio;
   shape.max_seqs = std::max(shape.max_seqs, seqs);
   shape.max_seq_len = context;
