@@ -459,12 +459,6 @@ TEMPLATE_LIST_TEST_CASE("F65: every length of a decode loop", "[field]", Machine
   }
 }
 
-TEST_CASE("F70: query lengths that no kernel has are refused", "[field]") {
-  DecodeShape shape = valid_shape();
-  shape.max_query_len = 4;
-  expect_refused(shape, "max_query_len");
-}
-
 TEMPLATE_LIST_TEST_CASE("F71: the length counts the current token, whose key is in the cache", "[field]", Machines) {
   for (const int length : {1, 17, 33, 300}) {
     CaseSpec spec = large_case(DType::f16, 16, 4, 2, {length});
