@@ -35,8 +35,8 @@ struct CaseSpec {
   float scale = 0.f, soft_cap = 0.f;
   int window = 0;
   float k_scale = 0.f, v_scale = 0.f, out_scale = 0.f;  // 0 = null pointer
-  float token_scale = 1.f;    // with shape.token_scales: each is drawn between 0.5 and 1.5 times this
-  std::vector<float> sinks;   // [num_heads]; empty = drawn
+  float token_scale = 1.f;                              // with shape.token_scales: each is drawn between 0.5 and 1.5 times this
+  std::vector<float> sinks;                             // [num_heads]; empty = drawn
   std::vector<std::uint32_t> tree_masks;  // [num_rows]; empty = a random tree in each sequence, and any bits past its rows
 
   unsigned seed = 1;                                                        // of the data
@@ -74,7 +74,7 @@ inline std::string describe(const CaseSpec& spec) {
   if (s.out != s.query) text += std::string(", out ") + name(s.out);
   text += ", head size " + std::to_string(s.head_size) + ", block size " + std::to_string(s.block_size) + ", heads " +
           std::to_string(s.num_heads) + "/" + std::to_string(s.num_kv_heads) + ", max_seqs " + std::to_string(s.max_seqs) +
-          ", max_query_len " + std::to_string(s.max_query_len);
+          ", max_query_len " + std::to_string(s.max_query_len) + ", max_seq_len " + std::to_string(s.max_seq_len);
   const std::pair<bool, std::string> features[] = {{s.alibi, "alibi"},
                                                    {s.lse, "lse"},
                                                    {s.sliding_window, "window " + number(spec.window)},

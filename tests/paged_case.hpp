@@ -269,9 +269,9 @@ class PagedCase {
       return reinterpret_cast<const void*>(address - std::uintptr_t(spec.first_block_id * block_stride * size_of(shape().kv)));
     };
     const auto token_scales = [&](const Buffer& buffer) {
-      const std::int64_t before = spec.first_block_id * shape().num_kv_heads * shape().block_size * 4;
-      return shape().token_scales ? reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(locate(buffer)) - std::uintptr_t(before))
-                                  : nullptr;
+      if (!shape().token_scales) return static_cast<const float*>(nullptr);
+      const auto before = std::uintptr_t(spec.first_block_id * shape().num_kv_heads * shape().block_size * 4);
+      return reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(locate(buffer)) - before);
     };
     const auto ints = [](std::uint8_t* bytes) { return reinterpret_cast<const std::int32_t*>(bytes); };
     const auto floats = [](std::uint8_t* bytes) { return reinterpret_cast<float*>(bytes); };
@@ -524,7 +524,8 @@ class PagedCase {
     if (!std::isfinite(got)) return infinity;
     if (shape().out == DType::f16) return std::max(0.0, std::abs(got - expected) - 0x1p-25);
     if (shape().out == DType::bf16) return std::max(0.0, std::abs(got - expected) - 0x1p-120);
-    static const std::vector<double> all[] = {values_of(DType::e4m3_fnuz), values_of(DType::e4m3_ocp), values_of(DType::e5m2_ocp)};
+    static const std::vector<double> all[] = {values_of(DType::e4m3_fnuz), values_of(DType::e4m3_ocp), values_of(DType::e5m2_ocp),
+                                              values_of(DType::i8)};
     const std::vector<double>& values = all[int(shape().out) - int(DType::e4m3_fnuz)];
     const auto at = std::lower_bound(values.begin(), values.end(), double(got));
     const double low = at == values.begin() ? -infinity : (at[-1] + got) / 2;

@@ -1,5 +1,7 @@
-// Problems drawn at random from everything that the shape and the arguments can say, and a run over many of them.
-//   HPA_RANDOM_SEED: another series (default 1).  HPA_RANDOM_CASES: cases of each program and machine (default 200).
+// Problems drawn at random from everything that the shape and the arguments can say, and a run over many of them. Environment:
+//   HPA_RANDOM_CASES  cases of each program and machine (default 200)
+//   HPA_RANDOM_SEED   another series (default 1)
+//   HPA_RANDOM_ONLY   one case, by its number: a failed test prints seed and number
 #pragma once
 
 #include <cmath>
@@ -19,7 +21,8 @@ namespace hpa::test {
 /// Draws one problem. The same seed and number give the same one.
 class RandomCase {
  public:
-  RandomCase(unsigned seed, int number, std::vector<DType> kv_types) : seed_(seed), number_(number), kv_types_(std::move(kv_types)) {}
+  RandomCase(unsigned seed, int number, std::vector<DType> kv_types)
+      : seed_(seed), number_(number), kv_types_(std::move(kv_types)) {}
 
   CaseSpec draw() {
     random_.seed(std::uint64_t{seed_} << 32 | std::uint32_t(number_));
@@ -54,8 +57,10 @@ class RandomCase {
     const bool integers = shape.kv == DType::i8;  // codes of some tens
     shape.token_scales = integers && one_in(2);
     if (integers) spec.key_amplitude = spec.value_amplitude = 30.f;
-    if (shape.token_scales) spec.token_scale = 1.f / 30.f;
-    else if (integers || one_in(2)) spec.k_scale = spec.v_scale = integers ? 1.f / 30.f : pick({0.25f, 0.7f, 1.3f});
+    if (shape.token_scales)
+      spec.token_scale = 1.f / 30.f;
+    else if (integers || one_in(2))
+      spec.k_scale = spec.v_scale = integers ? 1.f / 30.f : pick({0.25f, 0.7f, 1.3f});
     if (!integers && one_in(4)) spec.v_scale = 0.f;
   }
 
@@ -78,7 +83,8 @@ class RandomCase {
     shape.soft_cap = one_in(3);
     shape.sinks = one_in(3);
     if (shape.soft_cap) spec.soft_cap = pick({1.f, 5.f, 30.f});
-    if (shape.sliding_window) spec.window = pick({1, 2, shape.block_size - 1, shape.block_size, shape.block_size + 1, 40, 64, 100, 300, 5000});
+    if (shape.sliding_window)
+      spec.window = pick({1, 2, shape.block_size - 1, shape.block_size, shape.block_size + 1, 40, 64, 100, 300, 5000});
     if (one_in(3)) spec.scale = pick({0.02f, 0.1f, 0.25f});
     if (shape.sinks && !one_in(3))
       for (int head = 0; head < shape.num_heads; ++head)
@@ -88,6 +94,7 @@ class RandomCase {
   /// Around the edges of blocks, tiles and partitions, mostly short.
   int draw_length() {
     if (one_in(6)) return below(3);
+    if (one_in(30)) return pick({4095, 4096, 4097, 6200});
     if (one_in(12)) return pick({1023, 1024, 1025, 2047, 2048, 2049}) + below(2);
     if (one_in(3)) return pick({16, 32, 48, 64, 128, 256, 512}) + between(-1, 1);
     return between(1, one_in(3) ? 900 : 200);
@@ -96,7 +103,7 @@ class RandomCase {
   void draw_lengths(CaseSpec& spec) {
     DecodeShape& shape = spec.shape;
     shape.max_query_len = one_in(3) ? 1 : one_in(3) ? pick({2, 4, 8, 16}) : between(1, 16);
-    const bool rows_given = shape.max_query_len > 1 || one_in(2);
+    const bool rows_given = shape.max_query_len > 1 ? !one_in(8) : one_in(2);  // else one row each, without query_start_loc
     const int sequences = between(1, 5);
     std::int64_t work = 0;  // keys times rows and heads
     for (int i = 0; i < sequences; ++i) {
@@ -110,7 +117,7 @@ class RandomCase {
       if (rows_given) spec.query_lens.push_back(rows);
     }
     shape.max_seqs = one_in(2) ? 0 : sequences + below(40);  // more sequences, other partitions
-    if (one_in(3)) shape.max_seq_len = 4096 << below(3);
+    if (one_in(3)) shape.max_seq_len = 8192 << below(3);
   }
 
   void draw_memory(CaseSpec& spec) {
@@ -122,8 +129,8 @@ class RandomCase {
     if (one_in(2)) return;
     const int in_16_bytes = per_16_bytes(spec.shape.kv);
     const auto pieces = [&](int elements) { return elements * below(4); };
-    spec.padding = {pieces(8), pieces(8), pieces(4), pieces(4), below(3),
-                    pieces(in_16_bytes), pieces(in_16_bytes), 0, pieces(in_16_bytes), pieces(in_16_bytes), 0};
+    spec.padding = {pieces(8),           pieces(8), pieces(4),           pieces(4),           below(3), pieces(in_16_bytes),
+                    pieces(in_16_bytes), 0,         pieces(in_16_bytes), pieces(in_16_bytes), 0};
   }
 
   static constexpr std::int64_t most_work = 60000;
@@ -152,7 +159,8 @@ void run_random_cases(const char* what, const std::vector<DType>& kv_types, doub
     PagedCase paged(RandomCase(seed, number, kv_types).draw());
     INFO("HPA_RANDOM_SEED=" << seed << " HPA_RANDOM_ONLY=" << number << ": " << describe(paged.spec));
     if (const Verdict v = check<Menu>(paged.shape(), paged.args(), this_device()); !v) {
-      CHECK(v.status == Status::unsupported);  // what is drawn is well formed, or contradicts itself by a tree mask alone
+      CHECK((v.status == Status::unsupported ||
+             v.field == std::string("tree_mask")));  // what is drawn contradicts itself there alone
       ++refused[std::string(v.field) + ": " + v.why];
       continue;
     }

@@ -22,8 +22,8 @@ struct AppendArgs {
   std::int64_t value_token_stride = 0, value_head_stride = 0;  // of `value`
   std::int64_t cache_key_block_stride = 0, cache_key_head_stride = 0;
   std::int64_t cache_value_block_stride = 0, cache_value_head_stride = 0;
-  const float* k_scale = nullptr;  // one positive float, 8-bit KV without token scales: code = key / k_scale; nullptr = 1
-  const float* v_scale = nullptr;  // the same of V
+  const float* k_scale = nullptr;       // one positive float, 8-bit KV without token scales: code = key / k_scale; nullptr = 1
+  const float* v_scale = nullptr;       // the same of V
   float* key_token_scales = nullptr;    // written: [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
   float* value_token_scales = nullptr;  // the same of V
 };
@@ -32,7 +32,8 @@ struct AppendArgs {
 struct CopyBlocksArgs {
   void* key_cache = nullptr;
   void* value_cache = nullptr;
-  const std::int64_t* block_pairs = nullptr;  // [num_pairs, 2]: source, destination, below 2^31; a pair with a negative id is skipped
+  const std::int64_t* block_pairs =
+      nullptr;  // [num_pairs, 2]: source, destination, below 2^31; a pair with a negative id is skipped
   int num_pairs = 0;
   std::int64_t key_block_stride = 0, key_head_stride = 0;
   std::int64_t value_block_stride = 0, value_head_stride = 0;
@@ -63,11 +64,6 @@ inline Verdict check_scale(const DecodeShape& shape, const float* scale, const c
   return {};
 }
 
-inline kernel::KvView token_scale_view(const float* scales, const DecodeShape& shape) {
-  const std::uint32_t head_stride = std::uint32_t(shape.block_size) * 4;
-  return {reinterpret_cast<const char*>(scales), head_stride * std::uint32_t(shape.num_kv_heads), head_stride};
-}
-
 }  // namespace detail
 
 /// Whether append() can do it; the first thing that is wrong, if not. Reads no device memory.
@@ -87,8 +83,8 @@ Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& de
   if (Verdict v = detail::check_token_scales(shape, args.key_token_scales, args.value_token_scales); !v) return v;
   const int x = per_16_bytes(shape.query);
   const std::int64_t limit = detail::elements_in_4_gib(shape.query);
-  if (Verdict v = check_strides({args.key_token_stride, args.key_head_stride, "key_token_stride", "key_head_stride"}, shape.head_size,
-                                shape.num_kv_heads, x, limit, detail::max_stride);
+  if (Verdict v = check_strides({args.key_token_stride, args.key_head_stride, "key_token_stride", "key_head_stride"},
+                                shape.head_size, shape.num_kv_heads, x, limit, detail::max_stride);
       !v)
     return v;
   if (Verdict v = check_strides({args.value_token_stride, args.value_head_stride, "value_token_stride", "value_head_stride"},
@@ -123,13 +119,14 @@ Verdict launch_append(const AppendArgs& args, const typename Kernel::Params& par
 
 /// The kernel for one type of rows and one type of cache.
 template <class Machine, class Query, class Kv>
-Verdict launch_append_of(Query, Kv, [[maybe_unused]] const DecodeShape& shape, const AppendArgs& args, const kernel::QuantiseParams& params,
-                        const Device& device, Stream stream) {
+Verdict launch_append_of(Query, Kv, [[maybe_unused]] const DecodeShape& shape, const AppendArgs& args,
+                         const kernel::QuantiseParams& params, const Device& device, Stream stream) {
   if constexpr (size_of(Kv::value) == 2) {
     return launch_append<kernel::AppendKernel<Machine>>(args, params, device, stream);
   } else {
     if constexpr (Kv::value == DType::i8)
-      if (shape.token_scales) return launch_append<kernel::QuantiseKernel<Machine, Query::value, Kv::value, true>>(args, params, device, stream);
+      if (shape.token_scales)
+        return launch_append<kernel::QuantiseKernel<Machine, Query::value, Kv::value, true>>(args, params, device, stream);
     return launch_append<kernel::QuantiseKernel<Machine, Query::value, Kv::value, false>>(args, params, device, stream);
   }
 }
@@ -161,7 +158,8 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
       detail::token_scale_view(args.value_token_scales, shape)};
   Verdict verdict{Status::unsupported, "kv", "no kernel is compiled in"};
   Menu::query_types::visit(shape.query, [&](auto query) {
-    Menu::kv_types::visit(shape.kv, [&](auto kv) { verdict = detail::launch_append_of<Machine>(query, kv, shape, args, params, device, stream); });
+    Menu::kv_types::visit(
+        shape.kv, [&](auto kv) { verdict = detail::launch_append_of<Machine>(query, kv, shape, args, params, device, stream); });
   });
   return verdict;
 }
@@ -182,7 +180,8 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
                                         shape.head_size * shape.block_size * size_of(shape.kv),
                                         shape.block_size * 4};
   const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
-  return arch::launch<Kernel>({detail::grid_x(workgroups, shape.num_kv_heads, device, Kernel::waves), shape.num_kv_heads}, params, stream);
+  return arch::launch<Kernel>({detail::grid_x(workgroups, shape.num_kv_heads, device, Kernel::waves), shape.num_kv_heads}, params,
+                              stream);
 }
 
 }  // namespace hpa

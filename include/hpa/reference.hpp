@@ -170,13 +170,13 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
     if (!(logit <= largest)) largest = logit;  // a row of NaN is not an empty row
   }
 
+  if (largest == -std::numeric_limits<double>::infinity()) return result;  // no key is seen: a sink alone makes no row
   double denominator = 0;
   if (shape.sinks && args.sinks != nullptr) {
     const double sink = args.sinks[head];
     if (sink > largest) largest = sink;
     if (sink > -std::numeric_limits<double>::infinity()) denominator = std::exp(sink - largest);
   }
-  if (largest == -std::numeric_limits<double>::infinity()) return result;
   for (double& weight : weights) denominator += weight = std::exp(weight - largest);
   result.lse = largest + std::log(denominator);
 

@@ -31,9 +31,10 @@ using Bytes = std::vector<std::uint8_t>;
 
 /// All types of cache. No decode kernel is instantiated by a cache writer.
 template <class Machine>
-using cache_menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 128>, hpa::axis<16, 32>,
-                                 hpa::axis<hpa::Features::plain, hpa::Features::all>,
-                                 hpa::axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>, Machine>;
+using cache_menu =
+    hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 128>, hpa::axis<16, 32>,
+                  hpa::axis<hpa::Features::plain, hpa::Features::all>,
+                  hpa::axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>, Machine>;
 
 DecodeShape shape_of(DType type, int head_size, int block_size, int num_kv_heads) {
   DecodeShape shape;
@@ -72,7 +73,8 @@ struct Cache {
         block_stride(shape.num_kv_heads * head_stride + block_padding),
         first_id(first_block_id),
         element_bytes(size_of(shape.kv)),
-        memory(std::size_t(((num_blocks - 1) * block_stride + (shape.num_kv_heads - 1) * head_stride + slab) * element_bytes), 16, guard) {
+        memory(std::size_t(((num_blocks - 1) * block_stride + (shape.num_kv_heads - 1) * head_stride + slab) * element_bytes), 16,
+               guard) {
     for (std::size_t i = 0; i < memory.size(); ++i) memory.data()[i] = std::uint8_t(random());
     memory.upload();
   }
@@ -87,13 +89,17 @@ struct Scales {
   Buffer memory;
 
   Scales(const DecodeShape& shape, int num_blocks, std::int64_t first_block_id, Guard guard, std::mt19937& random)
-      : first_id(first_block_id), heads(shape.num_kv_heads), block_size(shape.block_size),
+      : first_id(first_block_id),
+        heads(shape.num_kv_heads),
+        block_size(shape.block_size),
         memory(std::size_t(num_blocks * heads * block_size) * 4, 4, guard) {
     for (std::size_t i = 0; i < memory.size(); ++i) memory.data()[i] = std::uint8_t(random());
     memory.upload();
   }
   float* pointer() const { return static_cast<float*>(lowered(memory, 4 * first_id * heads * block_size)); }
-  std::int64_t index(std::int64_t block, int head, int slot) const { return ((block - first_id) * heads + head) * block_size + slot; }
+  std::int64_t index(std::int64_t block, int head, int slot) const {
+    return ((block - first_id) * heads + head) * block_size + slot;
+  }
 };
 
 std::int64_t key_element(const DecodeShape& s, int slot, int element) {
@@ -196,14 +202,15 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
     for (int head = 0; head < shape.num_kv_heads; ++head) {
       const auto copy = [&](Bytes& to, const Cache& cache) {
         std::memcpy(to.data() + cache.start_of(pairs[i + 1], head) * cache.element_bytes,
-                    cache.memory.data() + cache.start_of(pairs[i], head) * cache.element_bytes, std::size_t(cache.slab * cache.element_bytes));
+                    cache.memory.data() + cache.start_of(pairs[i], head) * cache.element_bytes,
+                    std::size_t(cache.slab * cache.element_bytes));
       };
       copy(expected_keys, keys);
       copy(expected_values, values);
       const auto copy_scales = [&](Bytes& to, const Scales& scales) {
         if (shape.token_scales)
-          std::memcpy(to.data() + 4 * scales.index(pairs[i + 1], head, 0), scales.memory.data() + 4 * scales.index(pairs[i], head, 0),
-                      std::size_t(4 * shape.block_size));
+          std::memcpy(to.data() + 4 * scales.index(pairs[i + 1], head, 0),
+                      scales.memory.data() + 4 * scales.index(pairs[i], head, 0), std::size_t(4 * shape.block_size));
       };
       copy_scales(expected_key_scales, key_scales);
       copy_scales(expected_value_scales, value_scales);
@@ -226,7 +233,8 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
   CHECK((values.memory.bytes() == expected_values));
   CHECK((key_scales.memory.bytes() == expected_key_scales));
   CHECK((value_scales.memory.bytes() == expected_value_scales));
-  for (const Buffer* buffer : {&keys.memory, &values.memory, &key_scales.memory, &value_scales.memory, &block_pairs}) CHECK(buffer->canary_intact());
+  for (const Buffer* buffer : {&keys.memory, &values.memory, &key_scales.memory, &value_scales.memory, &block_pairs})
+    CHECK(buffer->canary_intact());
 }
 
 /// A token's row of one head, to be quantised: ordinary numbers, or in some rows zeros, NaN, Inf, or bits of any kind.
@@ -267,15 +275,16 @@ struct Quantised {
 template <class Machine>
 void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
   INFO(name(q.query) << " to " << name(q.kv) << ", head size " << q.head_size << ", block size " << q.block_size << ", KV heads "
-                     << q.num_kv_heads << ", token scales " << q.token_scales << ", padded " << q.padded << ", scales " << q.k_scale << " "
-                     << q.v_scale << ", first id " << q.first_id << ", seed " << seed);
+                     << q.num_kv_heads << ", token scales " << q.token_scales << ", padded " << q.padded << ", scales " << q.k_scale
+                     << " " << q.v_scale << ", first id " << q.first_id << ", seed " << seed);
   DecodeShape shape = shape_of(q.query, q.head_size, q.block_size, q.num_kv_heads);
   shape.kv = q.kv;
   shape.token_scales = q.token_scales;
   std::mt19937 random(seed);
   const int num_blocks = 3, heads = shape.num_kv_heads, size = shape.head_size;
   const auto padding = [&](int most, int multiple) { return q.padded ? multiple * std::int64_t(random() % unsigned(most)) : 0; };
-  const std::int64_t key_head = padding(3, 16), key_block = padding(5, 16), value_head = padding(3, 16), value_block = padding(5, 16);
+  const std::int64_t key_head = padding(3, 16), key_block = padding(5, 16), value_head = padding(3, 16),
+                     value_block = padding(5, 16);
   Cache keys(shape, num_blocks, key_head, key_block, q.first_id, guard, random);
   Cache values(shape, num_blocks, value_head, value_block, q.first_id, guard, random);
   Scales key_scales(shape, num_blocks, q.first_id, guard, random), value_scales(shape, num_blocks, q.first_id, guard, random);
@@ -320,8 +329,8 @@ void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
     args.cache_key_block_stride = keys.block_stride, args.cache_key_head_stride = keys.head_stride;
     args.cache_value_block_stride = values.block_stride, args.cache_value_head_stride = values.head_stride;
   }
-  std::vector<Buffer*> buffers = {&keys.memory, &values.memory,       &key_scales.memory,  &value_scales.memory,
-                                  &key.memory,  &value.memory, &slot_mapping, &scales};
+  std::vector<Buffer*> buffers = {&keys.memory, &values.memory, &key_scales.memory, &value_scales.memory,
+                                  &key.memory,  &value.memory,  &slot_mapping,      &scales};
   std::vector<Bytes> expected;
   for (const Buffer* buffer : buffers) expected.push_back(buffer->bytes());
   const Verdict verdict = hpa::append<cache_menu<Machine>>(shape, args, {});
@@ -334,7 +343,8 @@ void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
     const std::int64_t block = slots[std::size_t(token)] / shape.block_size;
     const int slot = int(slots[std::size_t(token)] % shape.block_size);
     for (int head = 0; head < heads; ++head) {
-      const auto expect_row = [&](const Rows& rows, Cache& cache, const Scales& token_scales, float given, std::size_t which, auto&& place) {
+      const auto expect_row = [&](const Rows& rows, Cache& cache, const Scales& token_scales, float given, std::size_t which,
+                                  auto&& place) {
         const auto element = [&](int d) {
           return hpa::load_element(shape.query, rows.memory.data(), token * rows.token_stride + head * rows.head_stride + d);
         };
@@ -347,7 +357,8 @@ void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
           std::memcpy(expected[which + 2].data() + 4 * token_scales.index(block, head, slot), &scale, 4);
         }
         for (int d = 0; d < size; ++d)
-          expect_code(shape.kv, expected[which], cache.memory, cache.start_of(block, head) + place(shape, slot, d), element(d) / scale);
+          expect_code(shape.kv, expected[which], cache.memory, cache.start_of(block, head) + place(shape, slot, d),
+                      element(d) / scale);
       };
       expect_row(key, keys, key_scales, q.k_scale, 0, key_element);
       expect_row(value, values, value_scales, q.v_scale, 1, value_element);
@@ -395,7 +406,7 @@ TEMPLATE_LIST_TEST_CASE("append quantises into 8-bit caches and writes nothing e
             ++seed;
             const float k_scale = token_scales ? 0.f : scales[seed % 7], v_scale = token_scales ? 0.f : scales[seed / 2 % 7];
             const std::int64_t first_id = num_kv_heads == 3 ? std::numeric_limits<std::int32_t>::max() - 2 : 0;
-            const Quantised q{query,    kv,      head_size, seed / 2 % 2 == 0 ? 16 : 32, num_kv_heads, token_scales, seed % 3 == 0,
+            const Quantised q{query,   kv,      head_size, seed / 2 % 2 == 0 ? 16 : 32, num_kv_heads, token_scales, seed % 3 == 0,
                               k_scale, v_scale, first_id};
             quantise_and_compare<TestType>(q, seed % 2 == 0 ? Guard::end : Guard::start, seed);
           }
@@ -412,7 +423,8 @@ TEMPLATE_LIST_TEST_CASE("append divides by the scale: a product with the recipro
     Buffer keys(rows.size() / 2, 16, Guard::end), values(rows.size() / 2, 16, Guard::end);
     std::vector<std::int64_t> slots;
     for (int token = 0; token < tokens; ++token) slots.push_back(token);
-    for (std::uint32_t code = 0; code < 0x10000; ++code) rows.data()[2 * code] = std::uint8_t(code), rows.data()[2 * code + 1] = std::uint8_t(code >> 8);
+    for (std::uint32_t code = 0; code < 0x10000; ++code)
+      rows.data()[2 * code] = std::uint8_t(code), rows.data()[2 * code + 1] = std::uint8_t(code >> 8);
     const Buffer slot_mapping = buffer_of(slots, Guard::end), scales = buffer_of(std::vector<float>{scale}, Guard::end);
     for (Buffer* buffer : {&rows, &keys, &values}) buffer->upload();
     AppendArgs args;
@@ -560,23 +572,30 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   float* const scales = slots.device_as<float>();
   refused_append("k_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.k_scale = scales; });
   refused_append("v_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.v_scale = scales; });
-  refused_append("k_scale", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::e4m3_ocp, a.k_scale = static_cast<float*>(off(scales, 2)); });
-  refused_append("v_scale", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.v_scale = static_cast<float*>(off(scales, 1)); });
+  refused_append("k_scale", bad,
+                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::e4m3_ocp, a.k_scale = static_cast<float*>(off(scales, 2)); });
+  refused_append("v_scale", bad,
+                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.v_scale = static_cast<float*>(off(scales, 1)); });
   refused_append("key_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.key_token_scales = scales; });
-  refused_append("value_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.value_token_scales = scales; });
+  refused_append("value_token_scales", bad,
+                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.value_token_scales = scales; });
   refused_append("key_token_scales", bad, [&](DecodeShape&, AppendArgs& a) { a.key_token_scales = scales; });
   const auto with_token_scales = [&](DecodeShape& s, AppendArgs& a) {
     s.kv = DType::i8, s.token_scales = true;
     a.key_token_scales = a.value_token_scales = scales;
   };
-  refused_append("key_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.key_token_scales = nullptr; });
-  refused_append("value_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.value_token_scales = nullptr; });
+  refused_append("key_token_scales", bad,
+                 [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.key_token_scales = nullptr; });
   refused_append("value_token_scales", bad,
-                 [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.value_token_scales = static_cast<float*>(off(scales, 2)); });
+                 [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.value_token_scales = nullptr; });
+  refused_append("value_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) {
+    with_token_scales(s, a), a.value_token_scales = static_cast<float*>(off(scales, 2));
+  });
   refused_append("k_scale", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.k_scale = scales; });
   refused_append("v_scale", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.v_scale = scales; });
   refused_append("token_scales", none, [&](DecodeShape& s, AppendArgs&) { s.kv = DType::e5m2_ocp, s.token_scales = true; });
-  refused_append("cache_key_head_stride", bad, [](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.cache_key_head_stride = 1032; });
+  refused_append("cache_key_head_stride", bad,
+                 [](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.cache_key_head_stride = 1032; });
 
   DecodeShape eight_bits = shape;
   eight_bits.kv = DType::e4m3_ocp;
@@ -605,7 +624,8 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   refused_copy("key_token_scales", bad, [](DecodeShape& s, CopyBlocksArgs&) { s.kv = DType::i8, s.token_scales = true; });
   refused_copy("value_token_scales", bad,
                [&](DecodeShape& s, CopyBlocksArgs& a) { s.kv = DType::i8, s.token_scales = true, a.key_token_scales = scales; });
-  refused_copy("value_token_scales", bad, [&](DecodeShape& s, CopyBlocksArgs& a) { s.kv = DType::i8, a.value_token_scales = scales; });
+  refused_copy("value_token_scales", bad,
+               [&](DecodeShape& s, CopyBlocksArgs& a) { s.kv = DType::i8, a.value_token_scales = scales; });
   refused_copy("key_token_scales", bad, [&](DecodeShape& s, CopyBlocksArgs& a) {
     s.kv = DType::i8, s.token_scales = true, a.value_token_scales = scales;
     a.key_token_scales = static_cast<float*>(off(scales, 3));

@@ -233,3 +233,69 @@ TEST_CASE("random data is centred, of the asked width, and grows with the token 
   CHECK(deviation(true, 0, 16) == Approx(1).epsilon(0.3));
   CHECK(deviation(true, 496, 512) == Approx(10).epsilon(0.1));
 }
+
+namespace {
+
+CaseSpec eight_bit_case() {
+  CaseSpec spec = mixed_batch();
+  spec.shape.kv = DType::i8;
+  spec.shape.out = DType::e4m3_ocp;
+  spec.shape.token_scales = spec.shape.sinks = spec.shape.sliding_window = true;
+  spec.shape.max_query_len = 6;
+  spec.key_amplitude = spec.value_amplitude = 30.f;
+  spec.token_scale = 1.f / 30.f;
+  spec.out_scale = 0.01f;
+  spec.window = 9;
+  spec.unmapped_expired = true;
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE("8-bit output: the reference's own rounding is right, one code further is not") {
+  PagedCase right(eight_bit_case()), wrong(eight_bit_case());
+  CHECK(after(right, [](PagedCase&) {}).problem == "");
+  CHECK(after(right, [](PagedCase&) {}).worst_out < 1e-6);
+  CHECK(after(wrong, [](PagedCase& paged) {
+          for (std::size_t i = 0; i < 64; ++i) paged.out.data()[i] = std::uint8_t(paged.out.data()[i] ^ 1);
+        }).problem.find("out is off") != std::string::npos);
+  CHECK(after(wrong, [](PagedCase& paged) { paged.out.data()[5] = 0x7f; }).problem.find("out is off") != std::string::npos);
+}
+
+TEST_CASE("blocks before every window are unmapped, NaN or both, and so are their token scales") {
+  CaseSpec spec = eight_bit_case();
+  PagedCase paged(spec);
+  CHECK(paged.block_table(1, 0) == 0x7f7f7f7f);  // 40 tokens and six rows: the first sees keys 26 .. 34
+  CHECK(paged.block_table(1, 1) < 0x7f7f7f7f);
+  CHECK(dies([&] {
+    const auto* keys = static_cast<const volatile std::uint8_t*>(paged.host_args().key_cache);
+    static_cast<void>(keys[paged.block_table(1, 0) * paged.strides().key_block]);
+  }));
+  const auto scale_of = [&](PagedCase& from, int sequence, int token) {
+    const std::int64_t block = from.block_table(sequence, token / 16);
+    return from.host_args().key_token_scales[block * 2 * 16 + token % 16];
+  };
+  CHECK(scale_of(paged, 1, 26) > 0.f);
+  CHECK(scale_of(paged, 1, 39) > 0.f);
+  CHECK(std::isnan(scale_of(paged, 1, 25)));
+  CHECK(std::isnan(scale_of(paged, 1, 40)));
+  spec.unmapped_expired = false;
+  PagedCase mapped(spec);
+  CHECK(std::isnan(scale_of(mapped, 1, 3)));
+}
+
+TEST_CASE("random trees: a row sees itself, and what its parent sees") {
+  CaseSpec spec = mixed_batch();
+  spec.shape.tree_mask = true;
+  spec.shape.max_query_len = 6;
+  PagedCase paged(spec);
+  std::set<std::uint32_t> masks;
+  for (int row = 0; row < 6; ++row) {  // the second sequence's
+    const std::uint32_t mask = paged.host_args().tree_masks[1 + row] & 0x3f;
+    CHECK((mask >> row) == 1);
+    const std::uint32_t ancestors = mask & ~(1u << row);
+    CHECK((ancestors == 0 || masks.count(ancestors) == 1));
+    masks.insert(mask);
+  }
+  CHECK(after(paged, [](PagedCase&) {}).problem == "");
+}

@@ -234,6 +234,20 @@ TEST_CASE("ALiBi adds slope * (key position - query position)", "[reference]") {
   }
 }
 
+TEST_CASE("a row whose tree mask hides every key is an empty row, with a sink as well", "[reference]") {
+  CaseSpec spec = small({1});
+  spec.shape.sinks = spec.shape.tree_mask = true;
+  spec.shape.max_query_len = 2;
+  spec.query_lens = {2};
+  spec.tree_masks = {1u, 3u};  // the only token is the second new one: the first row sees none
+  PagedCase paged(spec);
+  paged.sinks.as<float>()[0] = paged.sinks.as<float>()[1] = 0.f;
+  count_in_values(paged, 0, 0, 1);
+  CHECK(row(paged, 0, 0, 0).lse == -infinity);
+  CHECK(row(paged, 0, 0, 0).out == std::vector<double>(16, 0.0));
+  CHECK(row(paged, 0, 1, 0).lse == Approx(std::log(2.0)));  // of the token and the sink, both with logit 0
+}
+
 TEST_CASE("a sink weighs in the denominator and has no value", "[reference]") {
   CaseSpec spec = small({5, 0});
   spec.shape.sinks = true;

@@ -34,7 +34,9 @@ using UShort2 = unsigned short __attribute__((ext_vector_type(2)));
 using Float2 = float __attribute__((ext_vector_type(2)));
 
 /// The upper halves of two floats: bf16 where these are exact.
-HPA_DEVICE std::uint32_t upper_halves(float low, float high) { return __builtin_amdgcn_perm(bits_of(high), bits_of(low), 0x07060302); }
+HPA_DEVICE std::uint32_t upper_halves(float low, float high) {
+  return __builtin_amdgcn_perm(bits_of(high), bits_of(low), 0x07060302);
+}
 
 /// Values that bf16 holds exactly, from f16.
 HPA_DEVICE std::uint32_t bf16_of_f16(std::uint32_t halves) {
@@ -93,8 +95,10 @@ HPA_DEVICE Words<2> widen_by_bits(std::uint32_t codes) {
 /// Two codes, the lower or the upper ones, as floats.
 template <DType From, bool Upper>
 HPA_DEVICE Float2 floats_of(std::uint32_t codes) {
-  if constexpr (From == DType::e5m2_ocp) return __builtin_amdgcn_cvt_pk_f32_bf8(int(codes), Upper);
-  else return __builtin_amdgcn_cvt_pk_f32_fp8(int(codes), Upper);
+  if constexpr (From == DType::e5m2_ocp)
+    return __builtin_amdgcn_cvt_pk_f32_bf8(int(codes), Upper);
+  else
+    return __builtin_amdgcn_cvt_pk_f32_fp8(int(codes), Upper);
 }
 
 /// Two codes as elements, by way of exact floats.
@@ -102,8 +106,10 @@ template <DType From, DType To, bool Upper>
 HPA_DEVICE std::uint32_t pair_of(std::uint32_t codes) {
   const Float2 value = floats_of<From, Upper>(codes);
   const float low = value[0], high = value[1];
-  if constexpr (To == DType::bf16) return upper_halves(low, high);
-  else return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
+  if constexpr (To == DType::bf16)
+    return upper_halves(low, high);
+  else
+    return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
 }
 
 #if defined(__gfx950__)
@@ -128,8 +134,10 @@ HPA_DEVICE std::uint32_t pair_of<DType::e4m3_ocp, DType::bf16, true>(std::uint32
 /// By the chip's conversion; where converts<From>. e5m2 is the upper byte of f16 on any chip.
 template <DType From, DType To>
 HPA_DEVICE Words<2> widen_natively(std::uint32_t codes) {
-  if constexpr (From == DType::e5m2_ocp && To == DType::f16) return widen_by_bits<From, To>(codes);
-  else return {{pair_of<From, To, false>(codes), pair_of<From, To, true>(codes)}};
+  if constexpr (From == DType::e5m2_ocp && To == DType::f16)
+    return widen_by_bits<From, To>(codes);
+  else
+    return {{pair_of<From, To, false>(codes), pair_of<From, To, true>(codes)}};
 }
 
 /// By the chip's conversion; where converts<To>. What it makes of values beyond the largest depends on a mode: they are clamped.

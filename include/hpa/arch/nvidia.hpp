@@ -98,6 +98,7 @@ struct Nvidia {
     HPA_DEVICE int workgroup_z() const { return int(blockIdx.z); }
     HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
     HPA_DEVICE void refresh() {}
+    static HPA_DEVICE std::uint32_t made_anew(std::uint32_t constant) { return constant; }
     template <class Part, class Params>
     static HPA_DEVICE const Part& reread(const Params& params) {
       return params;

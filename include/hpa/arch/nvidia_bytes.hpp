@@ -16,8 +16,10 @@ inline constexpr bool converts = (Type == DType::e4m3_ocp || Type == DType::e5m2
 template <DType Type>
 HPA_DEVICE std::uint32_t times(std::uint32_t elements, std::uint32_t factor) {
   std::uint32_t product;
-  if constexpr (Type == DType::f16) asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(elements), "r"(factor));
-  else asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(elements), "r"(factor), "r"(0x80008000u));
+  if constexpr (Type == DType::f16)
+    asm("mul.f16x2 %0, %1, %2;" : "=r"(product) : "r"(elements), "r"(factor));
+  else
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(elements), "r"(factor), "r"(0x80008000u));
   return product;
 }
 
@@ -74,7 +76,8 @@ HPA_DEVICE Words<2> widen_by_bits(std::uint32_t codes) {
   if constexpr (From == DType::i8)
     return widen_integers<To>(codes);
   else
-    return {{widen_upper_bytes<From, To>(__byte_perm(codes, 0, 0x1404)), widen_upper_bytes<From, To>(__byte_perm(codes, 0, 0x3424))}};
+    return {
+        {widen_upper_bytes<From, To>(__byte_perm(codes, 0, 0x1404)), widen_upper_bytes<From, To>(__byte_perm(codes, 0, 0x3424))}};
 }
 
 template <DType From, DType To>

@@ -40,8 +40,9 @@ class GroupedCopies {
     using Strip = std::tuple_element_t<I, std::tuple<Strips...>>;
     const char* const source = wave.broadcast(from, from_lane);  // every lane has read what is overwritten: it takes part in this
     wave.each([&](int lane) {
+      if (Strip::pieces < 32 && lane >= Strip::pieces) return;
       copy<Strip>(shared_address(to) + 16u * unsigned(lane), source + Strip::source_of(lane),
-                  std::make_integer_sequence<int, Strip::pieces / 32>{});
+                  std::make_integer_sequence<int, (Strip::pieces + 31) / 32>{});
     });
     if (I + 1 == sizeof...(Strips)) pass(stage);
   }
@@ -57,7 +58,7 @@ class GroupedCopies {
   /// The lane's pieces lie at constant distances, which the instruction adds by itself.
   template <class Strip, int... Turn>
   HPA_DEVICE void copy(unsigned target, const char* from, std::integer_sequence<int, Turn...>) const {
-    static_assert(Strip::pieces % 32 == 0 && 32 % Strip::pieces_a_row == 0);
+    static_assert(Strip::pieces < 32 || (Strip::pieces % 32 == 0 && 32 % Strip::pieces_a_row == 0));
     (copy_piece<512 * Turn, Strip::source_of(32 * Turn)>(target, from), ...);
   }
   template <int ToOffset, int FromOffset>

@@ -82,6 +82,20 @@ struct EightBits {
     });
     return wide;
   }
+  /// All N words of an operand of values, i8, times `scale(lane, element)`.
+  template <int N, class Wave, class Operand, class Scale>
+  static HPA_DEVICE auto widen_scaled(const Wave& wave, const Operand& operand, Scale&& scale) {
+    typename Machine::template Lane<Words<2 * N>> wide;
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int i = 0; i < 2 * N; ++i) {
+        const std::uint32_t pair = operand[lane].word[i / 2] >> (16 * (i % 2));
+        wide[lane].word[i] = Machine::template pack<Query>(float(std::int8_t(pair)) * scale(lane, 2 * i),
+                                                           float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
+      }
+    });
+    return wide;
+  }
 };
 
 template <class Machine, DType Kv, DType Query>
@@ -137,6 +151,11 @@ struct CdnaProducts {
   static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query, [[maybe_unused]] int step) {
     if constexpr (Kv::bytes == 2) Instruction::fma2(scores, keys, query);
     else Instruction::fma2(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
+  }
+  /// Values of i8 with a scale a token: `scale(lane, element)`.
+  template <class Wave, class D, class A, class B, class Scale>
+  static HPA_DEVICE void output_scaled(const Wave& wave, D& output, const A& values, const B& probabilities, Scale&& scale) {
+    Instruction::fma2(output, Kv::template widen_scaled<value_words>(wave, values, scale), probabilities);
   }
   /// Values of 16 bits or as the cache has them.
   template <class Wave, class D, class A, class B>
@@ -212,6 +231,11 @@ struct WarpProducts {
   static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query, [[maybe_unused]] int step) {
     if constexpr (Kv::bytes == 2) Instruction::fma(scores, keys, query);
     else Instruction::fma_rows(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
+  }
+  /// Values of i8 with a scale a token: `scale(lane, element)`.
+  template <class Wave, class D, class A, class B, class Scale>
+  static HPA_DEVICE void output_scaled(const Wave& wave, D& output, const A& values, const B& probabilities, Scale&& scale) {
+    Instruction::fma_rows(output, Kv::template widen_scaled<value_words>(wave, values, scale), probabilities);
   }
   /// Values of 16 bits or as the cache has them.
   template <class Wave, class D, class A, class B>

@@ -69,7 +69,7 @@ struct AppendKernel {
 };
 
 struct QuantiseParams : AppendParams {
-  const float *k_scale, *v_scale;           // one float, or nullptr = 1
+  const float *k_scale, *v_scale;               // one float, or nullptr = 1
   KvView key_token_scales, value_token_scales;  // [num_blocks, num_kv_heads, block_size], float
 };
 
@@ -140,8 +140,8 @@ struct QuantiseKernel {
   }
 
   static HPA_DEVICE std::uint32_t quantised(const Words<4>& piece, int first, float scale) {
-    return M::template narrow<Kv>(element(piece, first) / scale, element(piece, first + 1) / scale, element(piece, first + 2) / scale,
-                                  element(piece, first + 3) / scale);
+    return M::template narrow<Kv>(element(piece, first) / scale, element(piece, first + 1) / scale,
+                                  element(piece, first + 2) / scale, element(piece, first + 3) / scale);
   }
 
   /// max |x| / 127 over the `runs` lanes of a row, a power of two. NaN does not count.
@@ -199,7 +199,8 @@ struct CopyBlocksKernel {
     const char* const source = cache.head(wave.workgroup_y()).slab(from);
     char* const target = const_cast<char*>(cache.head(wave.workgroup_y()).slab(to));
     wave.each([&](int lane) {
-      for (int at = lane * piece; at < bytes; at += M::width * piece) Wave::store(target + at, Wave::template load<Piece>(source + at));
+      for (int at = lane * piece; at < bytes; at += M::width * piece)
+        Wave::store(target + at, Wave::template load<Piece>(source + at));
     });
   }
 };

@@ -34,7 +34,8 @@ struct DecodeKernel {
   static constexpr int states_offset = QueryTile<M, C, Waves>::lds_bytes;  // waves still read the query when the first one writes its state
   static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
   static constexpr int facts_offset = states_offset + states_bytes;
-  static constexpr int stream_bytes = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
+  static constexpr int scales_offset = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
+  static constexpr int stream_bytes = scales_offset + (C::token_scales ? waves * ScalesAhead<M, C>::lds_bytes : 0);
   static constexpr int lds_bytes = merge_bytes > stream_bytes ? merge_bytes : stream_bytes;
   static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
 
@@ -119,11 +120,18 @@ struct DecodeKernel {
     TileStream<C> stream;
     if constexpr (C::general)
       static_cast<TileFeatures&>(stream) = TileFeatures::of(wave.template reread<FeatureParams>(params), item, facts_of(wave));
+    if constexpr (C::token_scales) static_cast<TileTokenScales&>(stream) = token_scales(wave, params);
     stream.keys = cache.keys, stream.values = cache.values;
     stream.table_row = ahead.table_row;
     stream.begin = item.begin, stream.end = item.end;
     stream.scale_log2 = p.scale_log2 * logit_scale<C>(wave, params);
     return stream;
+  }
+
+  static HPA_DEVICE TileTokenScales token_scales(const Wave& wave, const Params& params) {
+    const TokenScaleParams all = wave.template reread<TokenScaleParams>(params);
+    auto* const lds = reinterpret_cast<float*>(wave.lds() + scales_offset + wave.index() * ScalesAhead<M, C>::lds_bytes);
+    return {all.head(wave.workgroup_y()), lds};
   }
 
   static HPA_DEVICE Cache cache_of(const Wave& wave, const DecodeParams& p) {

@@ -25,12 +25,26 @@ struct ScaleParams {
   const float* k_scale;
   const float* v_scale;
 };
+/// Of i8 caches, [num_blocks, num_kv_heads, block_size] floats; keys.data = nullptr: all are 1. Values' scales are laid out as keys' are,
+/// `to_values` bytes further on.
+struct TokenScaleParams {
+  KvView keys;
+  std::int64_t to_values;
+  HPA_HOST_DEVICE bool given() const { return keys.data != nullptr; }
+  /// Of one KV head.
+  HPA_HOST_DEVICE TokenScaleParams head(std::int32_t kv_head) const {
+    const char* const data = given() ? keys.head(kv_head).data : nullptr;
+    return {{data, keys.block_stride, keys.head_stride}, to_values};
+  }
+};
 struct NoScales {};
+struct NoTokenScales {};
 struct NoFeatures {};
 
 template <class C>
 struct DecodeParamsOf : DecodeParams,
                         std::conditional_t<size_of(C::kv) == 1, ScaleParams, NoScales>,
+                        std::conditional_t<C::token_scales, TokenScaleParams, NoTokenScales>,
                         std::conditional_t<C::general, FeatureParams, NoFeatures>,
                         FinishOf<C::general> {};
 

@@ -3,12 +3,19 @@
 
 #include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/softmax.hpp"
+#include "hpa/kernel/token_scales.hpp"
 
 namespace hpa::kernel {
 
+/// Of the KV head, and the wave's place for a tile's scales.
+struct TileTokenScales : TokenScaleParams {
+  float* lds;
+};
+
 /// What a wave needs to know of the item whose tiles it streams.
 template <class C>
-struct TileStream : std::conditional_t<C::general, TileFeatures, NoFeatures> {
+struct TileStream : std::conditional_t<C::general, TileFeatures, NoFeatures>,
+                    std::conditional_t<C::token_scales, TileTokenScales, NoTokenScales> {
   KvView keys, values;            // of the KV head
   const std::int32_t* table_row;  // of the item's sequence
   int begin, end;                 // tokens of the item
@@ -44,6 +51,7 @@ class WaveStream {
   HPA_DEVICE void open(Wave& wave, int first, const Blocks& ids) {
     wave.keep_order();
     next_ = checked(ids);
+    if constexpr (C::token_scales) scales_.request(wave, stream_, next_);
     keys_.request(wave, stream_.keys, next_);
     wave.keep_order();
     HPA_UNROLL
@@ -64,10 +72,11 @@ class WaveStream {
       if constexpr (C::general) mask_before_window(wave, tile);
       next_ = checked(next_);
       wave.keep_order();
+      if constexpr (C::token_scales) scales_.request(wave, stream_, next_);
       keys_.request(wave, stream_.keys, next_);
       wave.keep_order();
       const Blocks after_next = blocks_of(wave, tile + 2 * Waves);
-      add_values<true>(wave, scores);
+      add_values<true>(wave, scores, tile);
       next_ = after_next;
     }
     return tile;
@@ -77,21 +86,26 @@ class WaveStream {
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
-    Visible visible{0, stream_.end - first_token(tile)};
-    if constexpr (C::general) visible.begin = stream_.any_begin - first_token(tile);
+    const Visible visible = visible_of(tile);
     if (!visible.whole(Traits::tokens)) {
       scores.mask(wave, visible);
       mask_values<M, C>(wave, values_, visible);
     }
-    add_values<false>(wave, scores);
+    add_values<false>(wave, scores, tile);
   }
 
  private:
   static HPA_DEVICE int tiles_of(int begin, int end) { return int(unsigned(end - begin + Traits::tokens - 1) / Traits::tokens); }
   HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
 
+  /// What some row sees of a tile.
+  HPA_DEVICE Visible visible_of(int tile) const {
+    if constexpr (C::general) return Visible{stream_.any_begin, stream_.end}.from(first_token(tile));
+    else return {0, stream_.end - first_token(tile)};
+  }
+
   HPA_DEVICE void mask_before_window(Wave& wave, int tile) {
-    const Visible visible = Visible{stream_.any_begin, stream_.end}.from(first_token(tile));
+    const Visible visible = visible_of(tile);
     if (visible.begin > 0) mask_values<M, C>(wave, values_, visible);
   }
 
@@ -126,29 +140,40 @@ class WaveStream {
       wave.keep_order();
     }
     scores.scale(wave, stream_.scale_log2);
+    if constexpr (C::token_scales) {
+      tile_scales_ = scales_.stage(wave, stream_, stream_.lds);
+      scale_tokens<M, C>(wave, scores, tile_scales_.keys);
+    }
     if constexpr (C::general) scores.transform(wave, stream_, first_token(tile));
     return scores;
   }
 
   template <bool RequestNext>
-  HPA_DEVICE void add_values(Wave& wave, Scores<M, C>& scores) {
+  HPA_DEVICE void add_values(Wave& wave, Scores<M, C>& scores, [[maybe_unused]] int tile) {
     typename RunningSoftmax<M, C>::Probabilities probabilities[Products::row_slots];
     softmax.probabilities(wave, scores, probabilities);
     wave.keep_order();
     const auto ones = all_ones(wave);
     HPA_UNROLL
     for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(wave, softmax.total[slot], ones, probabilities[slot]);
+    const auto multiply = value_product(wave, tile);
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) {
       HPA_UNROLL
       for (int slot = 0; slot < Products::row_slots; ++slot)
-        Products::output(wave, softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
+        multiply.output(wave, softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
       if constexpr (RequestNext) {
         wave.keep_order();
         values_.request(wave, dim, stream_.values, next_);
         wave.keep_order();
       }
     }
+  }
+
+  /// The values as they are, or each token's times its scale.
+  HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] int tile) const {
+    if constexpr (C::token_scales) return ValueScales<M, C>(wave, tile_scales_.values, visible_of(tile));
+    else return Products{};
   }
 
   HPA_DEVICE static Lane<Words<4>> all_ones(const Wave& wave) {
@@ -168,6 +193,8 @@ class WaveStream {
   Blocks next_;
   KeyTile<M, C> keys_;
   ValueTile<M, C> values_;
+  std::conditional_t<C::token_scales, ScalesAhead<M, C>, NoTokenScales> scales_;
+  TileScales tile_scales_{nullptr, nullptr};  // of the tile at work; token_scales only
 };
 
 }  // namespace hpa::kernel

@@ -12,6 +12,8 @@ inline constexpr float ln_2 = 0.6931471805599453f;
 struct Visible {
   int begin, end;
   HPA_HOST_DEVICE bool has(int token) const { return token >= begin && token < end; }
+  /// All ones for a token that is seen, else 0: arithmetic alone, as compares would take registers.
+  HPA_HOST_DEVICE std::uint32_t mask(int token) const { return std::uint32_t(((token - end) & ~(token - begin)) >> 31); }
   /// Of a tile at `first`, counted from the tile's first token.
   HPA_HOST_DEVICE Visible from(int first) const { return {begin - first, end - first}; }
   HPA_HOST_DEVICE bool whole(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }

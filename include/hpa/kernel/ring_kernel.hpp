@@ -115,6 +115,11 @@ struct RingKernel {
                                   KeysUsed&& keys_used) {
     Scores<M, C> scores = tile.multiply_keys(wave, query, scale_log2);
     keys_used();
+    TileScales token_scales{nullptr, nullptr};
+    if constexpr (C::token_scales) {
+      token_scales = tile.scales(static_cast<const TokenScaleParams&>(p).given());
+      scale_tokens<M, C>(wave, scores, token_scales.keys);
+    }
     Visible visible{0, item.end - first_token};
     if constexpr (C::general) {
       const TileFeatures features = TileFeatures::of(p, item, facts_of(wave));
@@ -126,8 +131,8 @@ struct RingKernel {
     typename Softmax::Probabilities probabilities[Products::row_slots];
     softmax.probabilities(wave, scores, probabilities);
     softmax.add_totals(wave, probabilities);
-    if (whole) tile.template add_values<false>(wave, softmax, probabilities, visible);
-    else tile.template add_values<true>(wave, softmax, probabilities, visible);
+    if (whole) tile.template add_values<false>(wave, softmax, probabilities, visible, token_scales);
+    else tile.template add_values<true>(wave, softmax, probabilities, visible, token_scales);
   }
 
   /// The wave's own.

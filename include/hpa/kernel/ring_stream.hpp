@@ -5,6 +5,7 @@
 #include "hpa/arch/async_copy.hpp"
 #include "hpa/kernel/softmax.hpp"
 #include "hpa/kernel/tile_cursor.hpp"
+#include "hpa/kernel/token_scales.hpp"
 
 namespace hpa::kernel {
 
@@ -41,11 +42,20 @@ class StagedTile {
   using Slab = VllmSlab<C::kv, Traits::tokens>;
   using Keys = arch::Strip<C::head_size / Slab::x, Traits::tokens * 16, C::block_size * 16>;
   using Values = arch::Strip<C::head_size, Traits::tokens * size_of(C::kv), C::block_size * size_of(C::kv)>;
-  static constexpr int bytes = Keys::bytes + Values::bytes;
+  using Scales = arch::Strip<1, Traits::tokens * int(sizeof(float)), C::block_size * int(sizeof(float))>;  // token_scales only
+  static constexpr int scales_bytes = C::token_scales ? 2 * Scales::bytes : 0;
+  static constexpr int bytes = Keys::bytes + Values::bytes + scales_bytes;
   template <class T>
   using Lane = typename M::template Lane<T>;
 
   HPA_DEVICE explicit StagedTile(const std::byte* data) : data_(data) {}
+
+  /// Of the tile's tokens; `given`: there are any.
+  HPA_DEVICE TileScales scales(bool given) const {
+    if (!given) return {nullptr, nullptr};
+    const auto* const first = reinterpret_cast<const float*>(data_ + Keys::bytes + Values::bytes);
+    return {first, first + Traits::tokens};
+  }
 
   /// Scores in base 2. Even and odd steps are summed apart: half as long a chain of products.
   HPA_DEVICE Scores<M, C> multiply_keys(Wave& wave, const QueryRegisters<M, C>& query, float scale_log2) const {
@@ -79,7 +89,8 @@ class StagedTile {
   template <bool Masked>
   HPA_DEVICE void add_values(Wave& wave, RunningSoftmax<M, C>& softmax,
                              const typename RunningSoftmax<M, C>::Probabilities (&probabilities)[Products::row_slots],
-                             const Visible& visible) const {
+                             const Visible& visible, const TileScales& scales) const {
+    const auto multiply = value_product(wave, scales, visible);
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) {
       Lane<Words<Products::value_words>> values;
@@ -88,11 +99,18 @@ class StagedTile {
         if constexpr (Masked) mask_value<M, C>(values[lane], lane, visible);
       });
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(wave, softmax.output[slot][dim], values, probabilities[slot]);
+      for (int slot = 0; slot < Products::row_slots; ++slot) multiply.output(wave, softmax.output[slot][dim], values, probabilities[slot]);
     }
   }
 
  private:
+  /// The values as they are, or each token's times its scale.
+  static HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] const TileScales& scales,
+                                       [[maybe_unused]] const Visible& visible) {
+    if constexpr (C::token_scales) return ValueScales<M, C>(wave, scales.values, visible);
+    else return Products{};
+  }
+
   HPA_DEVICE void load_values(int lane, int dim, Words<Products::value_words>& values) const {
     constexpr int words_a_run = Products::value_run * size_of(C::kv) / 4;
     HPA_UNROLL
@@ -116,7 +134,10 @@ class RingStream {
   using Wave = typename M::Wave;
   using Cursor = TileCursor<M, C, Waves>;
   static constexpr int stages = M::ring_bytes / Tile::bytes;
-  using Copies = typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values>;
+  using Copies = std::conditional_t<
+      C::token_scales,
+      typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values, typename Tile::Scales, typename Tile::Scales>,
+      typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values>>;
   static constexpr int lds_bytes = stages * Tile::bytes;  // a wave
   static constexpr int bookkeeping_bytes = 8 * stages;    // a wave, whatever Copies needs
   static_assert(stages >= 2 && Copies::bookkeeping_bytes <= bookkeeping_bytes);
@@ -150,7 +171,13 @@ class RingStream {
     if (cursor_.at_end()) {
       copies_.pass(stage_);
     } else {
-      copies_.template request<1>(wave, stage_, place_of(stage_) + Tile::Keys::bytes, cursor_.values(), cursor_.lane());
+      std::byte* const values = place_of(stage_) + Tile::Keys::bytes;
+      copies_.template request<1>(wave, stage_, values, cursor_.values(), cursor_.lane());
+      if constexpr (C::token_scales) {
+        std::byte* const scales = values + Tile::Values::bytes;
+        copies_.template request<2>(wave, stage_, scales, cursor_.key_scales(), cursor_.lane());
+        copies_.template request<3>(wave, stage_, scales + Tile::Scales::bytes, cursor_.value_scales(), cursor_.lane());
+      }
       const std::int32_t negative = cursor_.negative_id();
       negative_ids_ = (negative_ids_ & ~(1 << stage_)) | negative << stage_;
       cursor_.next(wave);

@@ -85,6 +85,8 @@ class TileCursor {
   HPA_DEVICE int lane() const { return used_; }
   HPA_DEVICE const Lane<const char*>& keys() const { return keys_; }
   HPA_DEVICE const Lane<const char*>& values() const { return values_; }
+  HPA_DEVICE const Lane<const char*>& key_scales() const { return scales_.keys; }  // token_scales only
+  HPA_DEVICE const Lane<const char*>& value_scales() const { return scales_.values; }
   HPA_DEVICE bool negative_id() const { return negative_id_; }
 
   HPA_DEVICE void next(Wave& wave) {
@@ -117,7 +119,8 @@ class TileCursor {
   /// The chunk's tiles are the next ones.
   HPA_DEVICE void locate(Wave& wave, const Chunk& chunk) {
     using Slab = VllmSlab<C::kv, C::block_size>;
-    const KvView keys = params_.keys.head(params_.kv_head(chunk.column)), values = params_.values.head(params_.kv_head(chunk.column));
+    const DecodeParams& caches = params_;  // token scales have keys too
+    const KvView keys = caches.keys.head(params_.kv_head(chunk.column)), values = caches.values.head(params_.kv_head(chunk.column));
     Lane<bool> negative;
     used_ = 0, count_ = chunk.count;
     wave.each([&](int lane) {
@@ -126,8 +129,17 @@ class TileCursor {
       negative[lane] = block < 0;
       keys_[lane] = keys.slab(block < 0 ? 0 : block) + Slab::key_offset(slot, 0);
       values_[lane] = values.slab(block < 0 ? 0 : block) + Slab::value_offset(slot, 0);
+      if constexpr (C::token_scales) locate_scales(lane, params_.kv_head(chunk.column), block < 0 ? 0 : block, slot);
     });
     negative_id_ = wave.any(negative);
+  }
+
+  /// Where there are none, other bytes stand in for them: copied as well, and not used.
+  HPA_DEVICE void locate_scales(int lane, std::int32_t kv_head, std::int32_t block, int slot) {
+    const TokenScaleParams& all = params_;
+    const char* const keys = all.keys.head(kv_head).slab(block) + slot * int(sizeof(float));
+    scales_.keys[lane] = all.given() ? keys : keys_[lane];
+    scales_.values[lane] = all.given() ? keys + all.to_values : keys_[lane];
   }
 
   /// Asks for the ids of the next tiles.
@@ -171,6 +183,10 @@ class TileCursor {
   std::int32_t used_ = 0, count_ = 0;  // of the tiles that lanes know of
   bool negative_id_ = false;
   Lane<const char*> keys_, values_;
+  struct Scales {
+    Lane<const char*> keys, values;
+  };
+  std::conditional_t<C::token_scales, Scales, NoTokenScales> scales_;
 };
 
 }  // namespace hpa::kernel

@@ -58,14 +58,17 @@ struct Scores {
   }
 
  private:
-  /// cap * tanh(score / cap). Near 0, where 1 - 2 / (exp(2 x) + 1) cancels, by the first terms of tanh's series.
+  /// cap * tanh(score / cap). Near 0, where 1 - 2 / (exp(2 x) + 1) cancels, by the first terms of tanh's series. Chosen by bits, as
+  /// compares would take registers.
   HPA_DEVICE void cap(const typename M::Wave& wave, float soft_cap) {
     const float limit = float_of(wave.made_anew(bits_of(soft_cap))), inverse = M::reciprocal(limit);
     wave.each([&](int lane) {
       each_score(lane, [&](auto& score, int, int) {
         const float x = score * inverse;
         const float far = limit - 2.f * limit * M::reciprocal(M::exp2(x * (2.f * log2_e)) + 1.f);
-        score = x * x < 0.0016f ? score * (1.f - x * x * (1.f / 3.f)) : far;
+        const float near = score * (1.f - x * x * (1.f / 3.f));
+        const std::uint32_t is_near = std::uint32_t(std::int32_t(bits_of(x * x) - bits_of(0.0016f)) >> 31);
+        score = float_of((bits_of(near) & is_near) | (bits_of(far) & ~is_near));
       });
     });
   }

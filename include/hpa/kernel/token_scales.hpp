@@ -1,0 +1,81 @@
+// Scales of single tokens, for i8 caches.
+#pragma once
+
+#include "hpa/kernel/decode_params.hpp"
+#include "hpa/kernel/transform.hpp"
+
+namespace hpa::kernel {
+
+/// The scales of a tile's tokens, in LDS; nullptr: none.
+struct TileScales {
+  const float* keys;
+  const float* values;
+};
+
+/// A tile's scales on their way to LDS, where a tile has half as many tokens as a wave has lanes: a lane has one of them.
+template <class M, class C>
+class ScalesAhead {
+ public:
+  using Traits = TileTraits<M, C>;
+  static constexpr int lds_bytes = M::width * int(sizeof(float));  // a wave
+
+  HPA_DEVICE void request(const typename M::Wave& wave, const TokenScaleParams& scales, const typename Traits::Blocks& blocks) {
+    static_assert(M::width == 2 * Traits::tokens);
+    if (!scales.given()) return;
+    wave.each_afresh([&](int lane) {
+      const int token = lane % Traits::tokens;
+      const std::int64_t place = blocks.slot_of(token) * int(sizeof(float)) + (lane < Traits::tokens ? 0 : scales.to_values);
+      scale_[lane] = wave.template load<float>(scales.keys.slab(blocks.block_of(token)) + place);
+    });
+  }
+
+  /// `lds` is the wave's own.
+  HPA_DEVICE TileScales stage(const typename M::Wave& wave, const TokenScaleParams& scales, float* lds) const {
+    if (!scales.given()) return {nullptr, nullptr};
+    wave.each_afresh([&](int lane) { lds[lane] = scale_[lane]; });
+    return {lds, lds + Traits::tokens};
+  }
+
+ private:
+  typename Traits::template Lane<float> scale_;
+};
+
+template <class M, class C>
+HPA_DEVICE void scale_tokens(const typename M::Wave& wave, Scores<M, C>& scores, const float* scales) {
+  if (scales == nullptr) return;
+  wave.each_afresh([&](int lane) {
+    scores.each_score(lane, [&](auto& score, int, int token) { score = score * scales[token]; });
+  });
+}
+
+/// A lane's share of a tile's value scales: of the tokens that it holds values of.
+template <class M, class C>
+class ValueScales {
+ public:
+  using Traits = TileTraits<M, C>;
+  using Products = typename Traits::Products;
+
+  /// Tokens that no row sees have no scale, whatever is stored there.
+  HPA_DEVICE ValueScales(const typename M::Wave& wave, const float* scales, const Visible& visible) {
+    wave.each_afresh([&](int lane) {
+      HPA_UNROLL
+      for (int i = 0; i < tokens; ++i) {
+        const int token = Products::value_at(lane, i).token;
+        scale_[i][lane] = scales == nullptr ? 1.f : float_of(bits_of(scales[token]) & visible.mask(token));
+      }
+    });
+  }
+
+  template <class D, class A, class B>
+  HPA_DEVICE void output(const typename M::Wave& wave, D& sum, const A& values, const B& probabilities) const {
+    Products::output_scaled(wave, sum, values, probabilities, [&](int lane, int element) {
+      return scale_[Products::value_at(0, element).token - Products::value_at(0, 0).token][lane];
+    });
+  }
+
+ private:
+  static constexpr int tokens = Products::value_run;  // a lane's tokens are one run, whatever the head element
+  typename Traits::template Lane<float> scale_[tokens];
+};
+
+}  // namespace hpa::kernel
