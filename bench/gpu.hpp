@@ -62,13 +62,20 @@ class GpuArray {
   std::size_t size_;
 };
 
+/// How much is done for a time to be trusted.
+struct Effort {
+  double rotated_bytes = 1.25 * (1 << 30);  // that buffers take turns in, so that caches are cold
+  double replay_us = 4000;                  // of calls in one graph
+  int warm_ups = 2, replays = 9;
+};
+/// Everything runs and is checked, little of it more than once; the times say nothing.
+constexpr Effort only_check{0, 0, 0, 1};
+
 /// Microseconds of one call(i): the median over replays of a graph of many, i going round `sets` sets of buffers so that nothing that
 /// is read was read shortly before.
 template <class Call>
-double microseconds_a_call(hpa::Stream stream, int sets, double estimate_us, Call&& call) {
-  constexpr double replay_us = 4000;
-  constexpr int warm_ups = 2, replays = 9;
-  const int calls = sets * std::max(1, int(replay_us / estimate_us / sets) + 1);
+double microseconds_a_call(const Effort& effort, hpa::Stream stream, int sets, double estimate_us, Call&& call) {
+  const int calls = sets * std::max(1, int(effort.replay_us / estimate_us / sets) + 1);
   BENCH_GPU(Graph_t) graph;
   BENCH_GPU(GraphExec_t) executable;
   require(BENCH_GPU(StreamBeginCapture)(stream, BENCH_GPU(StreamCaptureModeThreadLocal)), "starting a capture");
@@ -79,21 +86,21 @@ double microseconds_a_call(hpa::Stream stream, int sets, double estimate_us, Cal
   require(BENCH_GPU(EventCreate)(&start), "creating an event");
   require(BENCH_GPU(EventCreate)(&stop), "creating an event");
   std::vector<double> times;
-  for (int i = 0; i < warm_ups + replays; ++i) {
+  for (int i = 0; i < effort.warm_ups + effort.replays; ++i) {
     require(BENCH_GPU(EventRecord)(start, stream), "recording an event");
     require(BENCH_GPU(GraphLaunch)(executable, stream), "launching a graph");
     require(BENCH_GPU(EventRecord)(stop, stream), "recording an event");
     require(BENCH_GPU(EventSynchronize)(stop), "waiting for an event");
     float milliseconds = 0;
     require(BENCH_GPU(EventElapsedTime)(&milliseconds, start, stop), "reading a time");
-    if (i >= warm_ups) times.push_back(1e3 * milliseconds / calls);
+    if (i >= effort.warm_ups) times.push_back(1e3 * milliseconds / calls);
   }
   static_cast<void>(BENCH_GPU(EventDestroy)(start));
   static_cast<void>(BENCH_GPU(EventDestroy)(stop));
   static_cast<void>(BENCH_GPU(GraphExecDestroy)(executable));
   static_cast<void>(BENCH_GPU(GraphDestroy)(graph));
-  std::nth_element(times.begin(), times.begin() + replays / 2, times.end());
-  return times[replays / 2];
+  std::nth_element(times.begin(), times.begin() + effort.replays / 2, times.end());
+  return times[std::size_t(effort.replays) / 2];
 }
 
 }  // namespace bench

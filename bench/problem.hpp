@@ -21,15 +21,14 @@ class Problem {
  public:
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
-  static constexpr double rotated_bytes = 1.25 * (1 << 30);
   using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<hpa::Features::plain>>;
 
-  explicit Problem(const Workload& of)
+  Problem(const Workload& of, const Effort& effort)
       : workload(of),
         shape(shape_of(of)),
         table_width_((shape.max_seq_len + block_size - 1) / block_size),
         blocks_(count_blocks(of)),
-        sets(std::clamp(int(std::ceil(rotated_bytes / kv_bytes())), 2, 640)),
+        sets(std::clamp(int(std::ceil(effort.rotated_bytes / kv_bytes())), 2, 640)),
         keys_(sets * blocks_ * elements_a_block()),
         values_(sets * blocks_ * elements_a_block()),
         query_(sets * rows_size()),
@@ -37,7 +36,8 @@ class Problem {
         tables_(random_tables()),
         read_order_(block_order()),
         seq_lens_(of.seq_lens),
-        workspace_(workspace_bytes()) {
+        workspace_(workspace_bytes()),
+        effort_(effort) {
     fill_random<Type><<<workgroups, threads, 0, stream>>>(keys_.data(), keys_.size(), 1, 2.f);
     fill_random<Type><<<workgroups, threads, 0, stream>>>(values_.data(), values_.size(), 2, 2.f);
     fill_random<Type><<<workgroups, threads, 0, stream>>>(query_.data(), query_.size(), 3, 2.f);
@@ -77,10 +77,10 @@ class Problem {
   double error_after_timing() { return std::max(error_of(0), error_of(sets - 1)); }
 
   double decode_us(double estimate_us) {
-    return microseconds_a_call(stream, sets, estimate_us, [&](int set) { decode(set); });
+    return microseconds_a_call(effort_, stream, sets, estimate_us, [&](int set) { decode(set); });
   }
   double plan_us() {
-    return microseconds_a_call(stream, 1, 10, [&](int) { plan(); });
+    return microseconds_a_call(effort_, stream, 1, 10, [&](int) { plan(); });
   }
   /// Time to read the set's blocks and nothing else: the best of some launches.
   double floor_us(int compute_units) {
@@ -89,7 +89,7 @@ class Problem {
     };
     double best = std::numeric_limits<double>::infinity();
     for (const Launch launch : {Launch{8, 256}, Launch{4, 512}, Launch{4, 256}, Launch{2, 256}, Launch{2, 512}, Launch{1, 256}})
-      best = std::min(best, microseconds_a_call(stream, sets, std::max(2.5, kv_bytes() / 4.5e6), [&](int set) {
+      best = std::min(best, microseconds_a_call(effort_, stream, sets, std::max(2.5, kv_bytes() / 4.5e6), [&](int set) {
                         read_blocks<<<unsigned(compute_units * launch.workgroups_a_unit), unsigned(launch.threads), 0, stream>>>(
                             reinterpret_cast<const uint4*>(keys_.data()), reinterpret_cast<const uint4*>(values_.data()),
                             read_order_.data() + set * blocks_, long(blocks_), int(elements_a_block() / 8), sink_.data());
@@ -184,6 +184,7 @@ class Problem {
   GpuArray<std::uint16_t> keys_, values_, query_, out_;
   GpuArray<std::int32_t> tables_, read_order_, seq_lens_;
   GpuArray<std::byte> workspace_;
+  const Effort effort_;
   GpuArray<std::uint32_t> sink_{1};
 };
 

@@ -221,7 +221,7 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
   if (Verdict v = detail::check_alignment(optional_pointers); !v) return v;
   if (Verdict v = detail::check_features(shape, args); !v) return v;
   if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
-  if (shape.soft_cap && !(args.soft_cap > 0.f && std::isfinite(args.soft_cap))) return {bad, "soft_cap", "must be positive and finite"};
+  if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap))) return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
   if (shape.sliding_window && args.window < 0) return {bad, "window", "must be positive"};
   if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
                                         shape.head_size, shape.num_heads, per_16_bytes(shape.query),

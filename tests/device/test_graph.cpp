@@ -144,7 +144,7 @@ CaseSpec spec_of(DType type, int head_size, int block_size) {
   spec.shape.num_heads = 4;
   spec.shape.num_kv_heads = 2;
   spec.shape.lse = true;
-  spec.seq_lens = {1100, 300, 64};
+  spec.seq_lens = {1400, 300, 64};
   return spec;
 }
 
@@ -160,13 +160,13 @@ TEST_CASE("a step captured once is right for growing, shrinking and zero lengths
   CapturedCase captured(spec);
   captured.capture({17, 300, 1}, false);
   for (const Lengths& lengths : std::vector<Lengths>{
-           {18, 300, 2}, {1100, 300, 64}, {1099, 1, 64}, {1, 1, 1}, {0, 0, 0}, {0, 257, 0}, {600, 0, 33}, {16, 16, 16}})
+           {18, 300, 2}, {1400, 300, 64}, {1399, 1, 64}, {1, 1, 1}, {0, 0, 0}, {0, 257, 0}, {600, 0, 33}, {16, 16, 16}})
     captured.replay(lengths);
   captured.replay_again();
 }
 
 TEST_CASE("a step captured on empty rows is right on real ones, and the reverse") {
-  const Lengths empty = {0, 0, 0}, real = {1100, 37, 64};
+  const Lengths empty = {0, 0, 0}, real = {1400, 37, 64};
   const bool warm_up = GENERATE(false, true), empty_first = GENERATE(true, false);
   CapturedCase captured(spec_of(DType::f16, 64, 16));
   captured.capture(empty_first ? empty : real, warm_up);
@@ -178,7 +178,7 @@ TEST_CASE("a captured step skips prefills, whichever rows they are") {
   CaseSpec spec = spec_of(DType::bf16, 128, 16);
   spec.query_lens = {1, 3, 1};
   CapturedCase captured(spec);
-  captured.capture({1100, 300, 1}, false);
+  captured.capture({1400, 300, 1}, false);
   captured.replay({5, 10, 64});
   captured.paged().spec.query_lens = {3, 1, 1};
   captured.replay({700, 256, 0});

@@ -179,8 +179,8 @@ TEMPLATE_LIST_TEST_CASE("more rows than tokens: bits of tokens that are not ther
   expect_right<one_menu<TestType, DType::bf16>>(spec);
 }
 
-TEMPLATE_LIST_TEST_CASE("a new token that no row sees may hold any numbers", "[tree]", Machines) {
-  // A pruned branch: tokens 1 and 3 of five are in no mask. They count as tokens of the sequence, so they are numbers.
+TEMPLATE_LIST_TEST_CASE("a new token that no row sees may hold anything", "[tree]", Machines) {
+  // A pruned branch: tokens 1 and 3 of five are in no mask.
   for (const int old : {0, 30, 200}) {
     CaseSpec spec = tree_case(DType::f16, 3, 1, {old + 5}, {5});
     spec.tree_masks = {0b00001, 0b00001, 0b00101, 0b00101, 0b10101};
@@ -188,7 +188,7 @@ TEMPLATE_LIST_TEST_CASE("a new token that no row sees may hold any numbers", "[t
     for (const int token : {1, 3})
       for (int d = 0; d < 64; ++d) clean.set_key(0, old + token, 0, d, 0.f), clean.set_value(0, old + token, 0, d, 0.f);
     expect_right<one_menu<TestType>>(clean);
-    for (const float poison : {65504.f, -65504.f, 3.f}) {
+    for (const float poison : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity, 65504.f}) {
       PagedCase poisoned(spec);
       for (const int token : {1, 3})
         for (int d = 0; d < 64; ++d) poisoned.set_key(0, old + token, 0, d, poison), poisoned.set_value(0, old + token, 0, d, poison);

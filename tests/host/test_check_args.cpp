@@ -96,6 +96,7 @@ TEST_CASE("decode refuses impossible arguments by name", "[check]") {
           {"soft_cap", [](Shape& s, Args& a) { s.soft_cap = true, a.soft_cap = -30.f; }},
           {"soft_cap", [](Shape& s, Args& a) { s.soft_cap = true, a.soft_cap = not_a_number; }},
           {"soft_cap", [](Shape& s, Args& a) { s.soft_cap = true, a.soft_cap = infinity; }},
+          {"soft_cap", [](Shape& s, Args& a) { s.soft_cap = true, a.soft_cap = std::numeric_limits<float>::denorm_min(); }},
           {"window", [](Shape&, Args& a) { a.window = 128; }},
           {"window", [](Shape&, Args& a) { a.window = -1; }},
           {"window", [](Shape& s, Args&) { s.sliding_window = true; }},

@@ -122,10 +122,12 @@ TEST_CASE("what the rule is tuned for", "[partition]") {
   CHECK(full.tokens(131072) == 2048);
   CHECK(full.partitions(131072) == 64);
   CHECK(full.tokens(131073) == 4096);
-  // A lone row is cut for the whole chip, but into nothing shorter than is worth it.
+  // A lone row is cut for the whole chip, but into nothing shorter than is worth it, and not to save less than a second launch costs.
   const PartitionRule lone = rule_of(Arch::gfx942, 1, 304);
   CHECK(lone.partitions(512) == 1);
-  CHECK(lone.partitions(513) == 2);
+  CHECK(lone.partitions(1279) == 1);
+  CHECK(lone.partitions(1280) == 3);
+  CHECK(lone.max_partitions(1279) == 1);  // so there is no second launch
   CHECK(lone.partitions(1 << 17) == 256);
   CHECK(lone.partitions(1 << 30) <= 304);
   CHECK(lone.partitions(1 << 30) > 304 / 2);

@@ -92,7 +92,7 @@ constexpr Tuning tuning(Arch arch) {
     case Arch::sm80:
     case Arch::sm90: return {8, 4096, 2048, 64, 0, 384};
     case Arch::host: return {4, 4096, 2048, 128, 0, 0};
-    default: return {16, 4096, 2048, 512, 64, 0};
+    default: return {16, 4096, 2048, 512, 64, 768};
   }
 }
 

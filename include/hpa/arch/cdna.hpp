@@ -69,7 +69,7 @@ HPA_DEVICE int hide(int value) {
 
 /// Rounded to nearest even. Without the instruction a NaN stays one only if its lower half is zero, as it is when it comes from the
 /// matrix products or from the hardware.
-HPA_DEVICE std::uint32_t bf16_pair(float low, float high) {
+HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (rounds_to_bf16) {
     using BFloat2 = __bf16 __attribute__((ext_vector_type(2)));
@@ -124,6 +124,7 @@ struct Cdna {
   using Lane = DeviceLane<T>;
   using Floats4 = CdnaFloats4;
   static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
+  static constexpr int reduce_pieces = 2;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = false;
   template <DType Query, DType Kv, int>
   using Products = CdnaProducts<Mfma<Query>, Elements<Cdna, Kv, Query>>;
@@ -132,7 +133,8 @@ struct Cdna {
 
   class Wave {
    public:
-    HPA_DEVICE explicit Wave(std::byte* lds) : lds_(lds), index_(__builtin_amdgcn_readfirstlane(int(threadIdx.x) / width)) { refresh(); }
+    HPA_DEVICE explicit Wave(std::byte* lds)
+        : lds_(lds), index_(__builtin_amdgcn_readfirstlane(int(threadIdx.x) / width)), thread_(cdna::hide(int(threadIdx.x))) {}
 
     // ids
     HPA_DEVICE int index() const { return index_; }

@@ -62,6 +62,7 @@ struct HostMachine {
   static constexpr int lone_decode_waves = decode_waves;  // one kernel less to compile; more threads would show nothing new
   static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
   static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
+  static constexpr int reduce_pieces = 1;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = Width == 32;
   static constexpr int ring_bytes = 16384;  // a wave keeps in flight
 

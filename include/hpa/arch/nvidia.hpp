@@ -72,6 +72,7 @@ struct Nvidia {
   static constexpr int resident_waves = 8;  // of a multiprocessor, at least: leaves a decode thread 255 registers
   static constexpr bool runs_on(Arch arch) { return arch == Arch::sm80 || arch == Arch::sm90; }
   static constexpr int reduce_batch = 16;  // partials of a row in flight at a time
+  static constexpr int reduce_pieces = 1;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = true;
   static constexpr int ring_bytes = 16384;  // a wave keeps in flight: 128 KiB a multiprocessor saturate the memory
 

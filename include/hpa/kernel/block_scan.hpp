@@ -22,6 +22,7 @@ struct Counts {
 /// Replaces each lane's value by the sum of all values before it and returns the sum of all, with one T a wave in LDS.
 template <class M, class T>
 HPA_DEVICE T exclusive_scan_by_waves(typename M::Wave& wave, typename M::template Lane<T>& value, T* lds) {
+  wave.refresh();  // two scans of a loop that share their lane arithmetic run out of scalar registers
   typename M::template Lane<T> inclusive = value;
   for (int distance = 1; distance < M::width; distance *= 2) {
     const auto before = wave.shuffle(inclusive, [&](int lane) { return lane < distance ? lane : lane - distance; });

@@ -119,7 +119,7 @@ struct DecodeKernel {
                                               const Cache& cache, const Ahead& ahead) {
     TileStream<C> stream;
     if constexpr (C::general)
-      static_cast<TileFeatures&>(stream) = TileFeatures::of(wave.template reread<FeatureParams>(params), item, facts_of(wave));
+      static_cast<TileFeatures&>(stream) = TileFeatures::of(wave, wave.template reread<FeatureParams>(params), item, facts_of(wave));
     if constexpr (C::token_scales) static_cast<TileTokenScales&>(stream) = token_scales(wave, params);
     stream.keys = cache.keys, stream.values = cache.values;
     stream.table_row = ahead.table_row;

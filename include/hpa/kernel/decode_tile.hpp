@@ -69,7 +69,7 @@ class WaveStream {
     int tile = first;
     for (; tile + Waves < tiles_; tile += Waves) {
       Scores<M, C> scores = logits(wave, query, tile);
-      if constexpr (C::general) mask_before_window(wave, tile);
+      if constexpr (C::general) mask_unseen(wave, tile);
       next_ = checked(next_);
       wave.keep_order();
       if constexpr (C::token_scales) scales_.request(wave, stream_, next_);
@@ -86,7 +86,7 @@ class WaveStream {
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
-    const Visible visible = visible_of(tile);
+    const auto visible = seen(tile);
     if (!visible.whole(Traits::tokens)) {
       scores.mask(wave, visible);
       mask_values<M, C>(wave, values_, visible);
@@ -99,14 +99,14 @@ class WaveStream {
   HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
 
   /// What some row sees of a tile.
-  HPA_DEVICE Visible visible_of(int tile) const {
-    if constexpr (C::general) return Visible{stream_.any_begin, stream_.end}.from(first_token(tile));
-    else return {0, stream_.end - first_token(tile)};
+  HPA_DEVICE auto seen(int tile) const {
+    if constexpr (C::general) return TileFeatures(stream_).seen(first_token(tile), stream_.end);
+    else return Visible{0, stream_.end - first_token(tile)};
   }
 
-  HPA_DEVICE void mask_before_window(Wave& wave, int tile) {
-    const Visible visible = visible_of(tile);
-    if (visible.begin > 0) mask_values<M, C>(wave, values_, visible);
+  HPA_DEVICE void mask_unseen(Wave& wave, int tile) {
+    const auto visible = seen(tile);
+    if (!visible.whole(Traits::tokens)) mask_values<M, C>(wave, values_, visible);
   }
 
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
@@ -172,7 +172,7 @@ class WaveStream {
 
   /// The values as they are, or each token's times its scale.
   HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] int tile) const {
-    if constexpr (C::token_scales) return ValueScales<M, C>(wave, tile_scales_.values, visible_of(tile));
+    if constexpr (C::token_scales) return ValueScales<M, C>(wave, tile_scales_.values, seen(tile));
     else return Products{};
   }
 

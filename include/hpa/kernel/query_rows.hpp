@@ -19,6 +19,21 @@ struct Visible {
   HPA_HOST_DEVICE bool whole(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
 };
 
+/// The same where a tree mask may leave new tokens out: those from `first_new` on are seen when their bit is set.
+struct SeenTokens : Visible {
+  int first_new;
+  std::uint32_t new_tokens;
+  static constexpr std::uint32_t all = ~0u;  // no tree mask
+  HPA_HOST_DEVICE bool has(int token) const { return mask(token) != 0; }
+  HPA_HOST_DEVICE std::uint32_t mask(int token) const {
+    const int place = token - first_new, bit = place < 0 ? 0 : place > 31 ? 31 : place;
+    return Visible::mask(token) & (std::uint32_t(place >> 31) | (0u - (new_tokens >> bit & 1)));
+  }
+  HPA_HOST_DEVICE bool whole(int tile_tokens) const {
+    return Visible::whole(tile_tokens) && (new_tokens == all || first_new >= tile_tokens);
+  }
+};
+
 /// A query row of a sequence, counted from the sequence's first, and a query head.
 struct RowPlace {
   std::int32_t query_row, head;
@@ -85,16 +100,26 @@ struct TileFeatures {
   bool alibi;
   std::int32_t first_new;  // position of the first row; the tokens before it are seen by all rows, windows apart
   std::int32_t any_begin;  // the first token that some row sees
+  std::uint32_t any_new;   // new tokens that some row sees, a bit each
   Visible all;             // what every row sees
 
-  static HPA_DEVICE TileFeatures of(const FeatureParams& f, const Item& item, const RowFacts* facts) {
+  /// What some row sees of a tile at `first`, which ends at `end` or before: counted from the tile's first token.
+  HPA_DEVICE SeenTokens seen(int first, int end) const { return {{any_begin - first, end - first}, first_new - first, any_new}; }
+
+  template <class Wave>
+  static HPA_DEVICE TileFeatures of(const Wave& wave, const FeatureParams& f, const Item& item, const RowFacts* facts) {
     const std::int32_t first_new = item.seq_len - item.rows;
     const bool ordered = f.causal && f.tree_masks == nullptr;
     const std::int32_t first_end = ordered ? first_new + 1 : item.seq_len;  // where the first row's keys end
     const std::int32_t all_end = f.tree_masks != nullptr ? first_new : first_end;
     const bool windowed = f.window != 0;
-    return {facts,     f.soft_cap, f.alibi_slopes != nullptr, first_new, windowed ? first_end - f.window : 0,
-            {windowed ? item.seq_len - f.window : 0, all_end}};
+    std::uint32_t any_new = SeenTokens::all;
+    if (f.tree_masks != nullptr) {
+      any_new = 0;
+      for (std::int32_t row = 0; row < item.rows; ++row) any_new |= wave.uniform(f.tree_masks + item.query_row + row);
+    }
+    return {facts,   f.soft_cap, f.alibi_slopes != nullptr, first_new, windowed ? first_end - f.window : 0,
+            any_new, {windowed ? item.seq_len - f.window : 0, all_end}};
   }
 };
 

@@ -68,6 +68,8 @@ struct RingKernel {
   }
 
  private:
+  using ItemFeatures = std::conditional_t<C::general, TileFeatures, NoFeatures>;
+
   static HPA_DEVICE void request_query(const Wave& wave, const Params& p, const Work& work, QueryRegisters<M, C>& query) {
     const Rows rows = p.rows_of(work);
     query.request(wave, [&](int row) {
@@ -87,11 +89,13 @@ struct RingKernel {
     if constexpr (query_is_early) request_next_query();
     const float scale_log2 = p.scale_log2 * logit_scale<C>(wave, p);
     if constexpr (C::general) stage_facts(wave, p, rows, item);
+    const ItemFeatures features = features_of(wave, p, item);
     bool met_negative_id = false;
     for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
       const auto staged = stream.arrived(wave);
       met_negative_id = met_negative_id || stream.negative_id();
-      add_tile(wave, p, scale_log2, staged, query, softmax, item.begin + tile * Traits::tokens, item, [&] { stream.release_keys(wave); });
+      add_tile(wave, p, scale_log2, features, staged, query, softmax, item.begin + tile * Traits::tokens, item,
+               [&] { stream.release_keys(wave); });
       stream.release_values(wave);
     }
     if (met_negative_id) report(wave, p.header, PlanError::block_id_negative, item.sequence);
@@ -110,9 +114,9 @@ struct RingKernel {
 
   /// `keys_used` is called when the tile's keys have been read.
   template <class KeysUsed>
-  static HPA_DEVICE void add_tile(Wave& wave, const Params& p, float scale_log2, const StagedTile<M, C>& tile,
-                                  const QueryRegisters<M, C>& query, Softmax& softmax, std::int32_t first_token, const Item& item,
-                                  KeysUsed&& keys_used) {
+  static HPA_DEVICE void add_tile(Wave& wave, [[maybe_unused]] const Params& p, float scale_log2, const ItemFeatures& features,
+                                  const StagedTile<M, C>& tile, const QueryRegisters<M, C>& query, Softmax& softmax,
+                                  std::int32_t first_token, const Item& item, KeysUsed&& keys_used) {
     Scores<M, C> scores = tile.multiply_keys(wave, query, scale_log2);
     keys_used();
     TileScales token_scales{nullptr, nullptr};
@@ -120,12 +124,8 @@ struct RingKernel {
       token_scales = tile.scales(static_cast<const TokenScaleParams&>(p).given());
       scale_tokens<M, C>(wave, scores, token_scales.keys);
     }
-    Visible visible{0, item.end - first_token};
-    if constexpr (C::general) {
-      const TileFeatures features = TileFeatures::of(p, item, facts_of(wave));
-      visible.begin = features.any_begin - first_token;
-      scores.transform(wave, features, first_token);
-    }
+    const auto visible = seen(features, item, first_token);
+    if constexpr (C::general) scores.transform(wave, features, first_token);
     const bool whole = visible.whole(Traits::tokens);
     if (!whole) scores.mask(wave, visible);
     typename Softmax::Probabilities probabilities[Products::row_slots];
@@ -133,6 +133,16 @@ struct RingKernel {
     softmax.add_totals(wave, probabilities);
     if (whole) tile.template add_values<false>(wave, softmax, probabilities, visible, token_scales);
     else tile.template add_values<true>(wave, softmax, probabilities, visible, token_scales);
+  }
+
+  static HPA_DEVICE ItemFeatures features_of([[maybe_unused]] const Wave& wave, [[maybe_unused]] const Params& p, [[maybe_unused]] const Item& item) {
+    if constexpr (C::general) return TileFeatures::of(wave, p, item, facts_of(wave));
+    else return {};
+  }
+  /// What some row sees of a tile.
+  static HPA_DEVICE auto seen([[maybe_unused]] const ItemFeatures& features, const Item& item, std::int32_t first_token) {
+    if constexpr (C::general) return features.seen(first_token, item.end);
+    else return Visible{0, item.end - first_token};
   }
 
   /// The wave's own.

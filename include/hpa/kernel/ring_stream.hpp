@@ -86,10 +86,10 @@ class StagedTile {
   }
 
   /// Adds the values to the output. Those that no row sees become zero: a probability of zero does not hide a NaN.
-  template <bool Masked>
+  template <bool Masked, class Seen>
   HPA_DEVICE void add_values(Wave& wave, RunningSoftmax<M, C>& softmax,
                              const typename RunningSoftmax<M, C>::Probabilities (&probabilities)[Products::row_slots],
-                             const Visible& visible, const TileScales& scales) const {
+                             const Seen& visible, const TileScales& scales) const {
     const auto multiply = value_product(wave, scales, visible);
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) {
@@ -105,8 +105,9 @@ class StagedTile {
 
  private:
   /// The values as they are, or each token's times its scale.
+  template <class Seen>
   static HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] const TileScales& scales,
-                                       [[maybe_unused]] const Visible& visible) {
+                                       [[maybe_unused]] const Seen& visible) {
     if constexpr (C::token_scales) return ValueScales<M, C>(wave, scales.values, visible);
     else return Products{};
   }

@@ -56,7 +56,7 @@ class ValueScales {
   using Products = typename Traits::Products;
 
   /// Tokens that no row sees have no scale, whatever is stored there.
-  HPA_DEVICE ValueScales(const typename M::Wave& wave, const float* scales, const Visible& visible) {
+  HPA_DEVICE ValueScales(const typename M::Wave& wave, const float* scales, const SeenTokens& visible) {
     wave.each_afresh([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < tokens; ++i) {

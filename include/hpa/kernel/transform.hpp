@@ -86,8 +86,8 @@ struct Scores {
 };
 
 /// Values that no row sees become zero: a probability of zero does not hide a NaN. A lane's share of one operand.
-template <class M, class C, class Operand>
-HPA_DEVICE void mask_value(Operand& values, int lane, const Visible& visible) {
+template <class M, class C, class Operand, class Seen>
+HPA_DEVICE void mask_value(Operand& values, int lane, const Seen& visible) {
   using Products = typename TileTraits<M, C>::Products;
   constexpr int elements_a_word = 4 / size_of(C::kv);
   constexpr std::uint32_t element = size_of(C::kv) == 2 ? 0xffffu : 0xffu;
@@ -101,8 +101,8 @@ HPA_DEVICE void mask_value(Operand& values, int lane, const Visible& visible) {
   }
 }
 
-template <class M, class C>
-HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Visible& visible) {
+template <class M, class C, class Seen>
+HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Seen& visible) {
   wave.each_afresh([&](int lane) {
     HPA_UNROLL
     for (int dim = 0; dim < TileTraits<M, C>::dims; ++dim) mask_value<M, C>(values.operand[dim][lane], lane, visible);

@@ -41,7 +41,7 @@ struct PartitionRule {
   /// At least partitions(seq_len) for every seq_len up to `max_seq_len`; sizes the workspace.
   constexpr std::int64_t max_partitions(std::int64_t max_seq_len) const {
     if (fixed > 0) return ceil_div(max_seq_len, fixed);
-    if (!rows_fill_the_chip() && max_seq_len - fair_share(max_seq_len) < min_saving) return 1;
+    if (!rows_fill_the_chip() && max_seq_len - max(min_partition, fair_share(max_seq_len)) < min_saving) return 1;
     if (!rows_fill_the_chip()) return min(ceil_div(compute_units, rows), ceil_div(max_seq_len, min_partition));
     if (max_seq_len <= whole_row_tokens) return 1;
     return min(max_long_partitions, ceil_div(max_seq_len, long_partition));
@@ -56,6 +56,7 @@ struct PartitionRule {
   /// Tokens of every workgroup if all rows were as long. seq_len less this never falls as seq_len grows.
   HPA_HOST_DEVICE constexpr std::int64_t fair_share(std::int64_t seq_len) const { return ceil_div(seq_len * rows, compute_units); }
   static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+  static constexpr std::int64_t max(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
   static HPA_HOST_DEVICE constexpr std::int64_t power_of_two_from(std::int64_t start, std::int64_t at_least) {
     while (start < at_least) start *= 2;
     return start;
