@@ -32,11 +32,24 @@ template <class Machine>
 using bytes_menu = hpa::menu_for<axis<DType::f16>, axis<64>, axis<16>, axis<Features::plain, Features::all>,
                                  axis<DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp>, Machine>;
 
+template <class Machine>
+using i8_menu = hpa::menu_for<axis<DType::f16>, axis<64>, axis<16>, axis<Features::all>, axis<DType::i8>, Machine>;
+
 constexpr DType fp8_types[] = {DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp};
 
 CaseSpec bytes_case(DType kv, int num_heads, int num_kv_heads, std::vector<int> seq_lens) {
   CaseSpec spec = small_case(DType::f16, num_heads, num_kv_heads, std::move(seq_lens));
   spec.shape.kv = kv;
+  return spec;
+}
+
+/// Codes of some tens, with scales that bring them back to about 1.
+CaseSpec i8_case(int num_heads, int num_kv_heads, std::vector<int> seq_lens, bool token_scales) {
+  CaseSpec spec = bytes_case(DType::i8, num_heads, num_kv_heads, std::move(seq_lens));
+  spec.key_amplitude = spec.value_amplitude = 30.f;
+  spec.shape.token_scales = token_scales;
+  if (token_scales) spec.token_scale = 1.f / 30.f;
+  else spec.k_scale = spec.v_scale = 1.f / 30.f;
   return spec;
 }
 
@@ -159,6 +172,42 @@ TEMPLATE_LIST_TEST_CASE("F10: a window over an 8-bit cache whose other tokens ar
     spec.v_scale = 0.3f;
     expect_right<bytes_menu<TestType>>(spec);
   }
+}
+
+TEMPLATE_LIST_TEST_CASE("F10: a window over an i8 cache, the scales of all other tokens NaN", "[field]", Machines) {
+  for (const bool token_scales : {false, true}) {
+    CaseSpec spec = i8_case(2, 1, {1000, 99, 101, 17}, token_scales);
+    spec.shape.sliding_window = true;
+    spec.window = 100;
+    spec.unmapped_expired = true;
+    expect_right<i8_menu<TestType>>(spec);
+    spec.query_lens = {4, 1, 3, 2};
+    spec.shape.max_query_len = 4;
+    expect_right<i8_menu<TestType>>(spec);
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("F82: one block and one head, where as many scales would do for either meaning", "[field]", Machines) {
+  // The shape says which: a scale for all, one a token, or both.
+  CaseSpec spec = i8_case(1, 1, {16}, false);
+  spec.spare_blocks = 0;
+  PagedCase tensor(spec);
+  expect_right<i8_menu<TestType>>(tensor);
+  spec.shape.token_scales = true;
+  PagedCase both(spec);  // scales of 0.5 to 1.5 beside those for all
+  expect_right<i8_menu<TestType>>(both);
+  CHECK(hpa::test::distance(both, tensor) > 0.05);
+  spec.k_scale = spec.v_scale = 0.f;
+  spec.token_scale = 1.f / 30.f;
+  PagedCase token(spec);
+  expect_right<i8_menu<TestType>>(token);
+  CHECK(hpa::test::distance(token, both) < tolerance_of(DType::f16).out);
+  DecodeArgs args = token.args();
+  args.value_token_scales = nullptr;
+  CHECK(hpa::check<i8_menu<TestType>>(token.shape(), args, this_device()).field == std::string("value_token_scales"));
+  DecodeShape shape = token.shape();
+  shape.token_scales = false;
+  CHECK(hpa::check<i8_menu<TestType>>(shape, token.args(), this_device()).field == std::string("key_token_scales"));
 }
 
 TEMPLATE_LIST_TEST_CASE("F78, F81: caches of a type that no kernel was compiled for, and pages smaller than a vector", "[field]", Machines) {
