@@ -244,3 +244,21 @@ TEMPLATE_LIST_TEST_CASE("every run of several rows gives the same bits", "[rows]
     CHECK((results_of(paged) == first));
   }
 }
+
+TEMPLATE_LIST_TEST_CASE("a NaN key reaches the rows that see it and no others", "[rows]", Machines) {
+  for (const int length : {20, 32, 100}) {
+    for (const int seen_from : {0, 1, 3}) {  // the key belongs to this row's own position, or to an old token
+      PagedCase paged(rows_case(DType::f16, 3, 1, {length, 40}, {4, 2}));
+      paged.spec.unchecked = {0};
+      paged.set_key(0, seen_from == 0 ? 5 : length - 4 + seen_from, 0, 7, std::numeric_limits<float>::quiet_NaN());
+      REQUIRE(run_paged_attention<one_menu<TestType>>(paged));
+      CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
+      for (int row = 0; row < 4; ++row)
+        for (int head = 0; head < 3; ++head) {
+          INFO("length " << length << ", seen from row " << seen_from << ", row " << row);
+          CHECK(std::isnan(hpa::test::out_of(paged, row, head, 0)) == (row >= seen_from));
+          CHECK(std::isnan(hpa::test::lse_of(paged, row, head)) == (row >= seen_from));
+        }
+    }
+  }
+}
