@@ -1,8 +1,10 @@
 // Decode of one layer, by named workload, beside the time that reading the same blocks takes. Caches are cold by rotation, times come
 // from graph replay. For outputs that do not match the reference no time is printed, and the exit status is 1.
 //
-//   bench_decode [--shape=HEADS/KV_HEADSxHEAD_SIZE,SEQUENCES,TOKENS ..] [--benchmark_filter=W3] [--benchmark_out=FILE.json ..]
-//   --only-check: everything runs and is checked, the times say nothing
+//   bench_decode [--shape=HEADS/KV_HEADSxHEAD_SIZE,SEQUENCES,TOKENS ..] [--sweep] [--benchmark_filter=W3] [--benchmark_out=FILE.json ..]
+//
+// --sweep: by tokens from 128 to 131072 with 16 sequences, and by sequences from 1 to 256 with 2048 tokens. bench/plot draws the JSON.
+// --only-check: everything runs and is checked, the times say nothing.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -15,9 +17,21 @@ namespace bench {
 /// The largest error that rounding explains: inputs are exact, products are summed in fp32, probabilities and outputs are rounded.
 constexpr double tolerance(hpa::DType type) { return type == hpa::DType::bf16 ? 6e-3 : 1e-3; }
 
-template <hpa::DType Type>
-void measure(benchmark::State& state, const Workload& workload, const Effort& effort) {
-  Problem<Type> problem(workload, effort);
+/// The FP8 type of the workloads that have it: what the chip converts by itself.
+#if defined(HPA_PLATFORM_HIP)
+constexpr hpa::DType fp8 = hpa::DType::e4m3_fnuz;
+#else
+constexpr hpa::DType fp8 = hpa::DType::e4m3_ocp;
+#endif
+
+constexpr Variant variants[] = {{"", hpa::Split::by_length, false},
+                                {"/balanced", hpa::Split::balanced, false},
+                                {"/cache_is_ready", hpa::Split::by_length, true},
+                                {"/balanced/cache_is_ready", hpa::Split::balanced, true}};
+
+template <hpa::DType Type, hpa::DType Kv>
+void measure(benchmark::State& state, const Workload& workload, const Variant& variant, const Effort& effort) {
+  Problem<Type, Kv> problem(workload, variant, effort);
   hpa::Device device;
   if (hpa::Verdict v = hpa::current_device(&device); !v) throw std::runtime_error(v.why);
   problem.plan();
@@ -33,15 +47,20 @@ void measure(benchmark::State& state, const Workload& workload, const Effort& ef
   state.counters["GB_per_s"] = problem.kv_bytes() / decode_us / 1e3;
   state.counters["plan_us"] = problem.plan_us();
   state.counters["workspace_MiB"] = double(problem.workspace_bytes()) / (1 << 20);
+  if constexpr (Problem<Type, Kv>::Menu::Machine::copies_to_lds) {
+    problem.plan();
+    state.counters["idle_workgroups"] = problem.idle_workgroups();
+  }
   state.counters["error"] = error;
 }
 
-template <hpa::DType Type>
-void add(const Workload& workload, const Effort& effort, bool& failed) {
-  benchmark::RegisterBenchmark((workload.name + "/" + hpa::name(Type)).c_str(),
-                               [workload, effort, &failed](benchmark::State& state) {
+template <hpa::DType Type, hpa::DType Kv = Type>
+void add(const Workload& workload, const Variant& variant, const Effort& effort, bool& failed) {
+  const std::string types = Kv == Type ? hpa::name(Type) : std::string(hpa::name(Type)) + "_kv_" + hpa::name(Kv);
+  benchmark::RegisterBenchmark((workload.name + "/" + types + variant.suffix).c_str(),
+                               [workload, variant, effort, &failed](benchmark::State& state) {
                                  try {
-                                   measure<Type>(state, workload, effort);
+                                   measure<Type, Kv>(state, workload, variant, effort);
                                  } catch (const std::exception& failure) {
                                    failed = true;
                                    state.SkipWithError(failure.what());
@@ -64,13 +83,21 @@ int main(int argc, char** argv) {
     if (std::strncmp(argv[i], shape_flag, std::strlen(shape_flag)) == 0)
       workloads.push_back(bench::parse_workload(argv[i] + std::strlen(shape_flag)));
     else if (std::strcmp(argv[i], "--only-check") == 0) effort = bench::only_check;
+    else if (std::strcmp(argv[i], "--sweep") == 0)
+      for (const bench::Workload& workload : bench::sweeps()) workloads.push_back(workload);
     else others.push_back(argv[i]);
   }
   if (workloads.empty()) workloads = bench::named_workloads();
-  for (const bench::Workload& workload : workloads) {
-    bench::add<hpa::DType::bf16>(workload, effort, failed);
-    bench::add<hpa::DType::f16>(workload, effort, failed);
-  }
+  for (const bench::Workload& workload : workloads)
+    for (const bench::Variant& variant : bench::variants) {
+      if (workload.fp8) {
+        bench::add<hpa::DType::bf16, bench::fp8>(workload, variant, effort, failed);
+        bench::add<hpa::DType::f16, bench::fp8>(workload, variant, effort, failed);
+      } else {
+        bench::add<hpa::DType::bf16>(workload, variant, effort, failed);
+        bench::add<hpa::DType::f16>(workload, variant, effort, failed);
+      }
+    }
   int count = int(others.size());
   benchmark::Initialize(&count, others.data());
   if (benchmark::ReportUnrecognizedArguments(count, others.data())) return 1;

@@ -19,6 +19,19 @@
 
 namespace bench {
 
+/// 16 bytes that are read once.
+__device__ inline uint4 load_once(const uint4* from) {
+#if defined(HPA_PLATFORM_CUDA)
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from));
+  return value;
+#else
+  return *from;
+#endif
+}
+
 inline void require(BENCH_GPU(Error_t) error, const char* call) {
   if (error != BENCH_GPU(Success)) throw std::runtime_error(std::string(call) + ": " + BENCH_GPU(GetErrorString)(error));
 }

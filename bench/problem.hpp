@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -16,16 +17,25 @@
 
 namespace bench {
 
-template <hpa::DType Type>
+/// A way to ask for the same.
+struct Variant {
+  const char* suffix;
+  hpa::Split split;
+  bool cache_is_ready;
+};
+
+/// `Type` of query and output, `Kv` of the caches.
+template <hpa::DType Type, hpa::DType Kv = Type>
 class Problem {
  public:
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
-  using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<hpa::Features::plain>>;
+  using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<hpa::Features::plain>, hpa::axis<Kv>>;
 
-  Problem(const Workload& of, const Effort& effort)
+  Problem(const Workload& of, const Variant& variant, const Effort& effort)
       : workload(of),
-        shape(shape_of(of)),
+        shape(shape_of(of, variant.split)),
+        cache_is_ready_(variant.cache_is_ready),
         table_width_((shape.max_seq_len + block_size - 1) / block_size),
         blocks_(count_blocks(of)),
         sets(std::clamp(int(std::ceil(effort.rotated_bytes / kv_bytes())), 2, 640)),
@@ -38,8 +48,8 @@ class Problem {
         seq_lens_(of.seq_lens),
         workspace_(workspace_bytes()),
         effort_(effort) {
-    fill_random<Type><<<workgroups, threads, 0, stream>>>(keys_.data(), keys_.size(), 1, 2.f);
-    fill_random<Type><<<workgroups, threads, 0, stream>>>(values_.data(), values_.size(), 2, 2.f);
+    fill_random<Kv><<<workgroups, threads, 0, stream>>>(keys_.data(), keys_.size(), 1, 2.f);
+    fill_random<Kv><<<workgroups, threads, 0, stream>>>(values_.data(), values_.size(), 2, 2.f);
     fill_random<Type><<<workgroups, threads, 0, stream>>>(query_.data(), query_.size(), 3, 2.f);
     for (int set = 0; set < sets; ++set)
       poison_tails<<<unsigned(num_seqs()), threads, 0, stream>>>(cache(set), keys_.data(), values_.data(), seq_lens_.data());
@@ -52,11 +62,26 @@ class Problem {
   GpuStream stream;
 
   int num_seqs() const { return int(workload.seq_lens.size()); }
-  double kv_bytes() const { return 2.0 * 2.0 * double(blocks_) * double(elements_a_block()); }
-  std::size_t workspace_bytes() const {
-    hpa::Device device;
-    if (hpa::Verdict v = hpa::current_device(&device); !v) throw std::runtime_error(v.why);
-    return hpa::workspace_bytes(shape, device);
+  double kv_bytes() const { return 2.0 * hpa::size_of(Kv) * double(blocks_) * double(elements_a_block()); }
+  std::size_t workspace_bytes() const { return hpa::workspace_bytes<Menu>(shape, device()); }
+
+  /// Workgroups of the decode launch that the plan leaves without work, of all of them; the plan must be there. Only for machines
+  /// whose grid is one list.
+  double idle_workgroups() const {
+    const hpa::kernel::PartitionRule rule = hpa::kernel::partition_rule(shape, device());
+    const hpa::kernel::WorkspaceLayout layout = hpa::kernel::layout_of(shape, rule);
+    const int workgroups = hpa::detail::ring_workgroups(shape, passes(), rule, layout, device());
+    const std::vector<std::byte> bytes = workspace_.download(0, layout.states);
+    std::vector<std::int32_t> shares(std::size_t(rule.shares + 1));
+    hpa::kernel::PlanCounts counts;
+    std::memcpy(&counts, bytes.data(), sizeof counts);
+    if (rule.shares > 0) std::memcpy(shares.data(), bytes.data() + layout.shares, shares.size() * sizeof shares[0]);
+    int busy = std::min(workgroups, counts.num_items * shape.num_kv_heads);
+    if (rule.shares > 0) {
+      busy = 0;
+      for (int i = 0; i < rule.shares; ++i) busy += shares[std::size_t(i)] < shares[std::size_t(i) + 1] ? shape.num_kv_heads : 0;
+    }
+    return (workgroups - busy) * passes();
   }
 
   void plan() { expect(hpa::plan<Menu>(shape, args(0), workspace(), stream)); }
@@ -92,15 +117,17 @@ class Problem {
       best = std::min(best, microseconds_a_call(effort_, stream, sets, std::max(2.5, kv_bytes() / 4.5e6), [&](int set) {
                         read_blocks<<<unsigned(compute_units * launch.workgroups_a_unit), unsigned(launch.threads), 0, stream>>>(
                             reinterpret_cast<const uint4*>(keys_.data()), reinterpret_cast<const uint4*>(values_.data()),
-                            read_order_.data() + set * blocks_, long(blocks_), int(elements_a_block() / 8), sink_.data());
+                            read_order_.data() + set * blocks_, int(blocks_), int(elements_a_block() / hpa::per_16_bytes(Kv)), sink_.data());
                       }));
     return best;
   }
 
  private:
-  static hpa::DecodeShape shape_of(const Workload& of) {
+  static hpa::DecodeShape shape_of(const Workload& of, hpa::Split split) {
     hpa::DecodeShape shape;
-    shape.query = shape.kv = shape.out = Type;
+    shape.split = split;
+    shape.query = shape.out = Type;
+    shape.kv = Kv;
     shape.head_size = of.head_size;
     shape.num_heads = of.num_heads;
     shape.num_kv_heads = of.num_kv_heads;
@@ -113,10 +140,16 @@ class Problem {
     for (const int length : of.seq_lens) blocks += std::size_t((length + block_size - 1) / block_size);
     return blocks;
   }
+  static hpa::Device device() {
+    hpa::Device device;
+    expect(hpa::current_device(&device));
+    return device;
+  }
   static void expect(const hpa::Verdict& verdict) {
     if (!verdict) throw std::runtime_error(std::string(verdict.field) + ": " + verdict.why);
   }
 
+  int passes() const { return hpa::detail::passes<hpa::Config<128, block_size, Type, Kv>>(shape); }
   std::size_t elements_a_block() const { return std::size_t(shape.num_kv_heads) * shape.head_size * block_size; }
   std::size_t rows_size() const { return workload.seq_lens.size() * shape.num_heads * shape.head_size; }
 
@@ -139,7 +172,7 @@ class Problem {
   }
 
   const std::int32_t* table(int set) const { return tables_.data() + std::size_t(set) * workload.seq_lens.size() * table_width_; }
-  Cache cache(int set) const {
+  Cache<Kv> cache(int set) const {
     return {keys_.data(), values_.data(), table(set), table_width_, block_size, shape.num_kv_heads, shape.head_size};
   }
   hpa::DecodeArgs args(int set) const {
@@ -152,6 +185,7 @@ class Problem {
     args.seq_lens = seq_lens_.data();
     args.num_seqs = num_seqs();
     args.block_table_width = table_width_;
+    args.cache_is_ready = cache_is_ready_;
     return args;
   }
   hpa::Workspace workspace() const { return {workspace_.data(), workspace_.size()}; }
@@ -159,7 +193,7 @@ class Problem {
   double error_of(int set) {
     GpuArray<float> reference(rows_size());
     const float scale = 1.f / std::sqrt(float(shape.head_size));
-    reference_attention<Type><<<dim3(unsigned(num_seqs()), unsigned(shape.num_heads)), reference_threads, 0, stream>>>(
+    reference_attention<Type, Kv><<<dim3(unsigned(num_seqs()), unsigned(shape.num_heads)), reference_threads, 0, stream>>>(
         cache(set), query_.data() + set * rows_size(), seq_lens_.data(), shape.num_heads, scale, reference.data());
     stream.synchronize();
     const std::vector<float> expected = reference.download(0, rows_size());
@@ -174,6 +208,7 @@ class Problem {
     return error < std::numeric_limits<double>::infinity() ? error : std::numeric_limits<double>::infinity();
   }
 
+  const bool cache_is_ready_;
   const int table_width_;
   const std::size_t blocks_;  // of one set
 
@@ -181,7 +216,8 @@ class Problem {
   const int sets;
 
  private:
-  GpuArray<std::uint16_t> keys_, values_, query_, out_;
+  GpuArray<Code<Kv>> keys_, values_;
+  GpuArray<std::uint16_t> query_, out_;
   GpuArray<std::int32_t> tables_, read_order_, seq_lens_;
   GpuArray<std::byte> workspace_;
   const Effort effort_;

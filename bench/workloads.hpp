@@ -17,6 +17,7 @@ struct Workload {
   std::string name;
   int num_heads = 0, num_kv_heads = 0, head_size = 128;
   std::vector<int> seq_lens;
+  bool fp8 = false;  // KV
 };
 
 inline std::vector<int> same(int sequences, int tokens) { return std::vector<int>(std::size_t(sequences), tokens); }
@@ -33,9 +34,20 @@ inline std::vector<Workload> named_workloads() {
       {"W5", 32, 32, 128, same(32, 2048)},
       {"W6a", 128, 8, 128, same(64, 4096)},
       {"W6b", 64, 8, 64, same(64, 4096)},
+      {"W7a", 32, 8, 128, same(64, 2048), true},
+      {"W7b", 32, 8, 128, same(64, 4096), true},
       {"W8a", 32, 8, 128, same(1, 512)},
       {"W8b", 32, 8, 128, same(8, 512)},
   };
+}
+
+/// 32/8x128 by tokens and by sequences, in powers of two.
+inline std::vector<Workload> sweeps() {
+  std::vector<Workload> all;
+  for (int tokens = 128; tokens <= 131072; tokens *= 2) all.push_back({"tokens:" + std::to_string(tokens), 32, 8, 128, same(16, tokens), false});
+  for (int sequences = 1; sequences <= 256; sequences *= 2)
+    all.push_back({"sequences:" + std::to_string(sequences), 32, 8, 128, same(sequences, 2048), false});
+  return all;
 }
 
 /// "HEADS/KV_HEADSxHEAD_SIZE,SEQUENCES,TOKENS", as in 32/8x128,64,2048.

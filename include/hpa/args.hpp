@@ -41,6 +41,13 @@ struct DecodeArgs {
   const float* value_token_scales = nullptr;  // the same of V: a token's value is code * v_scale * value_token_scale
   const std::uint32_t* tree_masks = nullptr;  // [num_rows]; bit i: the row sees the i-th new token of its sequence, at position
                                               // seq_len - q + i; needs shape.tree_mask. All older tokens are seen
+
+  /// A promise that lets decode() ask for keys and values before the kernel before it in the stream has ended (sm_90; elsewhere it
+  /// changes nothing). It says: whatever kernel may still be running then writes nothing of key_cache and value_cache but the
+  /// sequences' last tokens, one for every query row. append() right before decode() keeps it; copy_blocks() there, or any other kernel
+  /// that fills blocks, breaks it, and the result is then undefined. What lies further back has ended if a kernel between was launched
+  /// in the ordinary way, as append() is, or is plan(). Worth 1 to 3 us a layer.
+  bool cache_is_ready = false;
 };
 
 /// Device memory owned by the caller: at least workspace_bytes() bytes, 16-byte aligned. plan() fills it, every decode() of the

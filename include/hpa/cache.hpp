@@ -114,7 +114,7 @@ namespace detail {
 template <class Kernel>
 Verdict launch_append(const AppendArgs& args, const typename Kernel::Params& params, const Device& device, Stream stream) {
   const std::int64_t workgroups = kernel::ceil_div(args.num_tokens, Kernel::waves);
-  return arch::launch<Kernel>({grid_x(workgroups, 1, device, Kernel::waves), 1}, params, stream);
+  return arch::launch<Kernel>({grid_x(workgroups, 1, device, detail::held<Kernel>(device)), 1}, params, stream);
 }
 
 /// The kernel for one type of rows and one type of cache.
@@ -180,7 +180,7 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
                                         shape.head_size * shape.block_size * size_of(shape.kv),
                                         shape.block_size * 4};
   const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
-  return arch::launch<Kernel>({detail::grid_x(workgroups, shape.num_kv_heads, device, Kernel::waves), shape.num_kv_heads}, params,
+  return arch::launch<Kernel>({detail::grid_x(workgroups, shape.num_kv_heads, device, detail::held<Kernel>(device)), shape.num_kv_heads}, params,
                               stream);
 }
 

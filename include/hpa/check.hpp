@@ -64,7 +64,6 @@ struct RuleTable {
        [](S s, D) { return s.out == s.query || (size_of(s.out) == 1 && s.out != DType::i8); }},
       Rule{none, "out", Plain::only, [](S s, D) { return Plain::allows(s.out == s.query); }},
       Rule{none, "layout", "only KvLayout::vllm", [](S s, D) { return s.layout == KvLayout::vllm; }},
-      Rule{none, "split", "only Split::by_length", [](S s, D) { return s.split == Split::by_length; }},
       Rule{none, "head_size", AxisText<typename Menu::head_sizes>::text.data, [](S s, D) { return Menu::head_sizes::has(s.head_size); }},
       Rule{none, "head_size_v", "must equal head_size", [](S s, D) { return s.head_size_of_v() == s.head_size; }},
       Rule{none, "block_size", AxisText<typename Menu::block_sizes>::text.data,

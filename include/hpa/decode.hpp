@@ -45,9 +45,11 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
                    args.lse, p.parts.partials, p.parts.states, shape.num_heads};
   params.header = p.parts.header;
   params.items = p.parts.items;
+  params.shares = p.parts.shares;
   params.gqa = {shape.gqa_ratio(), 1.f / float(shape.gqa_ratio())};
   params.scale_log2 = (args.scale == 0.f ? 1.f / std::sqrt(float(shape.head_size)) : args.scale) * kernel::log2_e;
   params.stamp = p.stamp;
+  params.cache_is_ready = args.cache_is_ready;
   return params;
 }
 
@@ -74,30 +76,49 @@ kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& 
   return params;
 }
 
-/// Passes over a KV head's cache that its query rows need.
+/// Passes over a KV head's cache that its query rows need: a grid has each of them.
 template <class C>
 int passes(const DecodeShape& shape) {
   return int(kernel::ceil_div(std::int64_t{shape.gqa_ratio()} * shape.max_query_len, C::tile_rows));
 }
 
-/// Workgroups of `waves` waves for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than pieces.
-inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int waves) {
-  const std::int64_t held = kernel::ceil_div(std::int64_t{device.compute_units} * tuning(device.arch).waves_per_unit, waves);
+/// Workgroups for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than
+/// pieces. A compute unit holds `workgroups_per_unit`.
+inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int workgroups_per_unit) {
+  const std::int64_t held = std::int64_t{device.compute_units} * workgroups_per_unit;
   const std::int64_t x = kernel::ceil_div(held, y);
   return int(work < x ? work : x);
 }
 
-/// Where rows fill the chip, workgroups share a compute unit and hide each other's merges; else one has it to itself, so that a row
-/// is cut into fewer partitions.
+/// Workgroups of a kernel that a compute unit holds.
+template <class Kernel>
+int held(const Device& device) {
+  return tuning(device.arch).waves_per_unit / Kernel::waves;
+}
+
+/// Workgroups of a pass, all KV heads together.
+inline int ring_workgroups(const DecodeShape& shape, int passes, const kernel::PartitionRule& rule, const kernel::WorkspaceLayout& layout,
+                           const Device& device) {
+  if (rule.shares > 0) return rule.shares * shape.num_kv_heads;
+  const Tuning tuned = tuning(device.arch);
+  return grid_x(layout.max_items * shape.num_kv_heads, passes, device,
+                rule.rows_fill_the_chip() ? tuned.workgroups : tuned.lone_workgroups);
+}
+
+/// Where rows fill the chip, two workgroups share a compute unit and hide each other's merges; else one has it to itself, so that a
+/// row is cut into fewer partitions. Either way all waves of a unit together keep Machine::ring_bytes in flight.
 template <class Machine, class C>
 Verdict launch_ring(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
-  using Shared = kernel::RingKernel<Machine, C, Machine::decode_waves>;
-  using Alone = kernel::RingKernel<Machine, C, Machine::lone_decode_waves>;
-  const int parts = passes<C>(shape), columns = shape.num_kv_heads * parts;
-  const kernel::RingParams<C> ring{params_of<C>(shape, args, p), columns, parts};
-  const std::int64_t work = p.layout.max_items * columns;
-  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>({grid_x(work, 1, p.device, Shared::waves)}, ring, stream);
-  return arch::launch<Alone>({grid_x(work, 1, p.device, Alone::waves)}, ring, stream);
+  constexpr int ring = 16384;  // bytes a wave
+  // Short rows of few heads: more waves with less each have the registers for it, and hide more of the arithmetic.
+  constexpr int shared_ring = Machine::unit_workgroups > 1 && C::head_size == 64 && C::tile_rows == 8 ? ring / 2 : ring;
+  using Shared = kernel::RingKernel<Machine, C, Machine::ring_bytes / Machine::unit_workgroups / shared_ring, shared_ring>;
+  using Alone = kernel::RingKernel<Machine, C, Machine::ring_bytes / ring, ring>;
+  const int y = passes<C>(shape), x = ring_workgroups(shape, y, p.rule, p.layout, p.device), heads = shape.num_kv_heads;
+  const bool balanced = p.rule.shares > 0;
+  const kernel::RingParams<C> params{params_of<C>(shape, args, p), heads, balanced ? 1 : x / heads, balanced ? 0 : x % heads};
+  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>({x, y}, params, stream);
+  return arch::launch<Alone>({x, y}, params, stream);
 }
 
 /// Where rows fill the chip, workgroups of few waves read most with the fewest instructions; else each row's latency counts, and
@@ -108,9 +129,11 @@ Verdict launch_tiles(const DecodeShape& shape, const DecodeArgs& args, const Pre
   using Alone = kernel::DecodeKernel<Machine, C, Machine::lone_decode_waves>;
   const int y = shape.num_kv_heads, z = passes<C>(shape);
   const kernel::DecodeParamsOf<C> params = params_of<C>(shape, args, p);
-  const auto grid = [&](int waves) { return arch::Grid{grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, waves), y, z}; };
-  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>(grid(Shared::waves), params, stream);
-  return arch::launch<Alone>(grid(Alone::waves), params, stream);
+  const auto grid = [&](int workgroups_per_unit) {
+    return arch::Grid{p.rule.shares > 0 ? p.rule.shares : grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, workgroups_per_unit), y, z};
+  };
+  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>(grid(held<Shared>(p.device)), params, stream);
+  return arch::launch<Alone>(grid(held<Alone>(p.device)), params, stream);
 }
 
 /// The decode kernel that suits the machine and the rows of a KV head.
@@ -131,8 +154,7 @@ Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepa
   using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::query, C::general>;
   const kernel::DecodeParamsOf<C> params = params_of<C>(shape, args, p);
   const int reduce_y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));
-  const std::int64_t workgroups = kernel::ceil_div(p.layout.max_split_rows, Reduce::waves);
-  return arch::launch<Reduce>({grid_x(workgroups, reduce_y, p.device, Reduce::waves), reduce_y},
+  return arch::launch<Reduce>({grid_x(p.layout.max_split_rows, reduce_y, p.device, tuning(p.device.arch).waves_per_unit), reduce_y},
                               {params, params.result, p.parts.header, p.parts.split_rows, p.stamp}, stream);
 }
 
@@ -140,6 +162,9 @@ Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepa
 
 /// Attention of one layer, by the plan that plan() left in the workspace for the same shape, num_seqs and lengths. Writes out (and
 /// lse) of every row that plan found; rows of skipped sequences keep their bytes.
+///
+/// block_tables must be there before plan() and stay until the step's last decode(): where launches overlap (sm_90) they are read before
+/// the kernel before this one has ended.
 template <class Menu = default_menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);

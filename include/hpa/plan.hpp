@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hpa/check.hpp"
+#include "hpa/kernel/balanced_plan_kernel.hpp"
 #include "hpa/kernel/plan_kernel.hpp"
 
 namespace hpa {
@@ -12,7 +13,7 @@ namespace detail {
 constexpr std::uint32_t stamp_of(const DecodeShape& shape, const DecodeArgs& args, int partition_tokens) {
   const std::int64_t fields[] = {shape.head_size,     shape.block_size,  shape.num_heads,         shape.num_kv_heads, shape.max_seqs,
                                  shape.max_query_len, shape.max_seq_len, shape.total_kv_tokens(), args.num_seqs,      partition_tokens,
-                                 shape.sliding_window ? args.window : 0, shape.ordered()};
+                                 shape.sliding_window ? args.window : 0, shape.ordered(), std::int64_t(shape.split)};
   std::uint32_t hash = 2166136261u;  // FNV-1a
   for (const std::int64_t field : fields)
     for (int byte = 0; byte < 8; ++byte) hash = (hash ^ std::uint32_t(field >> (8 * byte) & 0xff)) * 16777619u;
@@ -34,6 +35,10 @@ Prepared prepare(const DecodeShape& shape, const DecodeArgs& args, const Workspa
   Prepared p{};
   if (p.verdict = current_device(&p.device); !p.verdict) return p;
   if (p.verdict = check<Menu>(shape, args, p.device); !p.verdict) return p;
+  if (partition_tokens > 0 && shape.split != Split::by_length) {
+    p.verdict = {Status::unsupported, "split", "a kernel with partition_tokens cuts by length"};
+    return p;
+  }
   p.rule = kernel::partition_rule(shape, p.device, partition_tokens);
   if (kernel::max_slots(shape, p.rule) > max_partitions) {
     p.verdict = {Status::unsupported, "max_total_kv_tokens", too_many_partitions};
@@ -50,6 +55,9 @@ template <class Menu>
 Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream, int partition_tokens) {
   const Prepared p = prepare<Menu>(shape, args, workspace, partition_tokens);
   if (!p.verdict) return p.verdict;
+  using Machine = typename Menu::Machine;
+  const std::int64_t table_tokens = std::int64_t{args.block_table_width} * shape.block_size, most = 0x7fffffff;
+  const bool sum_can_be_too_large = shape.total_kv_tokens() < std::int64_t{args.num_seqs} * shape.max_seq_len;
   const kernel::PlanParams params{args.seq_lens,
                                   args.query_start_loc,
                                   args.num_seqs,
@@ -57,15 +65,18 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
                                   shape.sliding_window ? args.window : 0,
                                   shape.block_size,
                                   shape.ordered(),
+                                  args.query_start_loc != nullptr || sum_can_be_too_large,
                                   shape.max_seq_len,
-                                  std::int64_t{args.block_table_width} * shape.block_size,
+                                  std::int32_t(table_tokens < most ? table_tokens : most),
                                   shape.total_kv_tokens(),
                                   p.rule,
                                   p.stamp,
                                   p.parts.header,
                                   p.parts.items,
-                                  p.parts.split_rows};
-  return arch::launch<kernel::PlanKernel<typename Menu::Machine>>({1, 1}, params, stream);
+                                  p.parts.split_rows,
+                                  p.parts.shares};
+  if (shape.split == Split::balanced) return arch::launch<kernel::BalancedPlanKernel<Machine>>({1, 1}, params, stream);
+  return arch::launch<kernel::PlanKernel<Machine>>({1, 1}, params, stream);
 }
 
 }  // namespace detail
@@ -96,6 +107,7 @@ Verdict plan_with(const DecodeShape& shape, const DecodeArgs& args, Workspace wo
 template <class Config, class Machine = arch::DefaultMachine>
 std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device) {
   if (!check<menu_of<Config, Machine>>(shape, device)) return 0;
+  if (Config::partition_tokens > 0 && shape.split != Split::by_length) return 0;
   const kernel::PartitionRule rule = kernel::partition_rule(shape, device, Config::partition_tokens);
   return kernel::max_slots(shape, rule) > detail::max_partitions ? 0 : kernel::layout_of(shape, rule).bytes;
 }

@@ -17,7 +17,8 @@ enum class KvLayout : std::uint8_t {
 /// How plan() cuts rows into partitions.
 enum class Split : std::uint8_t {
   by_length,  // by the row's own length and the shape: a row's bits do not depend on its neighbours
-  balanced    // equal work for every workgroup
+  balanced    // equal work for every workgroup: faster where lengths differ much; a row's bits depend on the batch, though not on
+              // the run. The workspace is bounded by workgroups and sequences, whatever max_seq_len
 };
 
 /// Chooses kernels, sizes memory and grids. Never holds a length, so one shape serves every step of a captured graph.

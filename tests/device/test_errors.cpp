@@ -135,7 +135,6 @@ TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anythin
   refuse("query", none, [](S s, A, W) { s.query = s.kv = s.out = DType::i8; });
   refuse("out", none, [](S s, A, W) { s.out = DType::bf16; });
   refuse("layout", none, [](S s, A, W) { s.layout = hpa::KvLayout::nhd; });
-  refuse("split", none, [](S s, A, W) { s.split = hpa::Split::balanced; });
   refuse("max_query_len", none, [](S s, A, W) { s.max_query_len = 17; });
   refuse("tree_mask", none, [](S s, A, W) { s.tree_mask = s.alibi = true; });
   refuse("token_scales", none, [](S s, A, W) { s.token_scales = true; });

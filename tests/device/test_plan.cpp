@@ -147,37 +147,40 @@ class Planned {
     if (header.num_split_rows < 0 || header.num_split_rows > layout_.max_split_rows)
       return "more split rows than the workspace holds";
     const std::vector<Expected> all = expected();
+    const std::vector<std::vector<Item>> items = items_by_sequence(parts.items, header.num_items);
+    if (items.empty()) return "an item of no sequence";
     std::set<std::int32_t> slots;
-    std::int64_t at = 0, split_row = 0;
+    std::int64_t split_row = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Expected& e = all[i];
-      if (!e.active) continue;
       const std::string where = "sequence " + std::to_string(i) + ": ";
-      const std::int64_t partitions = rule_.partitions(e.seq_len);
+      if (e.active != !items[i].empty()) return where + (e.active ? "items are missing" : "items of no row");
+      if (!e.active) continue;
+      const auto partitions = std::int64_t(items[i].size());
+      if (shape_.split == hpa::Split::by_length && partitions != rule_.partitions(e.seq_len)) return where + "cut by another rule";
       std::int64_t end = 0;
-      const Item* const first = parts.items + at;
-      for (std::int64_t part = 0; part < partitions; ++part, ++at) {
-        if (at >= header.num_items) return where + "items are missing";
-        const Item& item = parts.items[at];
-        if (item.sequence != int(i) || item.query_row != e.query_row || item.seq_len != e.seq_len)
-          return where + "an item of another row";
-        if (item.begin != end || item.end < item.begin || (item.end == item.begin && e.seq_len > 0))
-          return where + "a gap or an overlap";
+      for (std::int64_t part = 0; part < partitions; ++part) {
+        const Item& item = items[i][std::size_t(part)];
+        if (item.query_row != e.query_row || item.seq_len != e.seq_len) return where + "an item of another row";
+        if (item.begin != end || item.end < item.begin || (item.end == item.begin && e.seq_len > 0)) return where + "a gap or an overlap";
+        if (item.begin % 64 != 0) return where + "an item that begins within a tile";
         end = item.end;
         if ((item.slot < 0) != (partitions == 1)) return where + "a partial where none is due, or none where one is";
         if (item.slot < 0) continue;
         if (item.slot >= layout_.max_slots || !slots.insert(item.slot).second) return where + "a slot that is not there, or twice";
-        if (item.slot != first->slot + part) return where + "slots out of order";
+        if (item.slot != items[i][0].slot + part) return where + "slots out of order";
       }
       if (end != e.seq_len) return where + "items end at " + std::to_string(end);
       if (partitions == 1) continue;
       if (split_row >= header.num_split_rows) return where + "split rows are missing";
       const SplitRow& row = parts.split_rows[split_row++];
-      if (row.query_row != e.query_row || row.slot != first->slot || row.partitions != partitions)
+      if (row.query_row != e.query_row || row.slot != items[i][0].slot || row.partitions != partitions)
         return where + "a wrong split row";
     }
-    if (at != header.num_items) return "items of no sequence";
     if (split_row != header.num_split_rows) return "split rows of no sequence";
+    const std::string order = shape_.split == hpa::Split::balanced ? shares_problem(parts, header.num_items)
+                                                                   : order_problem(parts.items, header.num_items);
+    if (!order.empty()) return order;
     if (!workspace_.canary_intact()) return "written outside the workspace";
     return error_problem(all);
   }
@@ -197,6 +200,54 @@ class Planned {
   }
 
   Workspace workspace() const { return {workspace_.device(), layout_.bytes}; }
+
+  /// [sequence][part]; empty when an item has no sequence.
+  std::vector<std::vector<Item>> items_by_sequence(const Item* items, std::int32_t count) const {
+    std::vector<std::vector<Item>> all(lengths_.size());
+    for (const Item* item = items; item != items + count; ++item) {
+      if (item->sequence < 0 || item->sequence >= int(all.size())) return {};
+      all[std::size_t(item->sequence)].push_back(*item);
+    }
+    for (std::vector<Item>& of_one : all)
+      std::sort(of_one.begin(), of_one.end(), [](const Item& a, const Item& b) { return a.begin < b.begin; });
+    return all;
+  }
+
+  /// By length: long items first, then those half as long, then the others; the batch's order among them.
+  std::string order_problem(const Item* items, std::int32_t count) const {
+    const auto size = [&](const Item& item) {
+      const int tokens = item.end - item.begin;
+      return tokens >= rule_.long_partition ? 0 : 2 * tokens >= rule_.long_partition ? 1 : 2;
+    };
+    const auto place = [&](const Item& item) { return std::tuple(size(item), item.sequence, item.begin); };
+    for (std::int32_t i = 1; i < count; ++i)
+      if (!(place(items[i - 1]) < place(items[i]))) return "item " + std::to_string(i) + " is out of order";
+    return "";
+  }
+
+  /// Balanced: the shares follow one another, hold all items in the batch's order, and none has more than its part of the cost.
+  std::string shares_problem(const hpa::kernel::CarvedWorkspace& parts, std::int32_t count) const {
+    const std::int32_t* const shares = parts.shares;
+    std::int64_t all = 0, most = 0;
+    if (shares[0] != 0 || shares[rule_.shares] != count) return "shares do not hold all items";
+    for (int k = 0; k < rule_.shares; ++k) {
+      if (shares[k + 1] < shares[k]) return "share " + std::to_string(k) + " ends before it begins";
+      std::int64_t cost = 0;
+      for (std::int32_t i = shares[k]; i < shares[k + 1]; ++i) {
+        const Item& item = parts.items[i];
+        if (i > 0 && std::tuple(item.sequence, item.begin) <= std::tuple(parts.items[i - 1].sequence, parts.items[i - 1].begin))
+          return "item " + std::to_string(i) + " is out of order";
+        cost += item.end - item.begin + (item.begin == 0 ? rule_.row_cost : 0);
+      }
+      all += cost;
+      most = std::max(most, cost);
+    }
+    // Rows are whole multiples of 64 in the plan, and a cut that would leave less than min_partition is not made.
+    const std::int64_t part = all / rule_.shares + 64 * (1 + std::int64_t(lengths_.size()) / rule_.shares);
+    const std::int64_t least = rule_.row_cost + rule_.min_partition + 64;
+    const std::int64_t allowed = std::max(part, least) + 2 * rule_.min_partition + rule_.row_cost + 64;
+    return most <= allowed ? "" : "a share costs " + std::to_string(most) + " of " + std::to_string(all);
+  }
 
   /// workspace_error() names the first sequence in error, and nothing when there is none.
   std::string error_problem(const std::vector<Expected>& all) const {
@@ -252,6 +303,32 @@ TEMPLATE_LIST_TEST_CASE("every active row is covered once", "[plan]", Menus) {
   }
 }
 
+TEMPLATE_LIST_TEST_CASE("a balanced plan covers every active row once, in equal shares", "[plan]", Menus) {
+  std::mt19937 random(22);
+  const auto up_to = [&](int most) { return std::int32_t(random() % unsigned(most + 1)); };
+  for (int round = 0; round < 200; ++round) {
+    INFO("round " << round);
+    const int max_seqs = 1 + up_to(round % 3 == 0 ? 3000 : 20), max_seq_len = 1 + up_to(round % 2 == 0 ? 60000 : 500);
+    DecodeShape shape = shape_of(max_seqs, max_seq_len, 1 << up_to(4));
+    shape.split = hpa::Split::balanced;
+    Ints lengths(std::size_t(1 + up_to(max_seqs - 1))), rows;
+    const int usual = up_to(max_seq_len);
+    for (std::int32_t& length : lengths)
+      length = up_to(4) == 0 ? 0 : up_to(4) == 0 ? max_seq_len : up_to(1) == 0 ? usual : up_to(max_seq_len);
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      rows.push_back(up_to(3) == 0 ? up_to(1) * (2 + up_to(1000)) : 1);  // none, one, a prefill
+    if (up_to(2) == 0) shape.max_total_kv_tokens = 1 + std::int64_t{up_to(max_seqs)} * up_to(max_seq_len);
+    if (up_to(9) == 0) lengths[std::size_t(up_to(int(lengths.size()) - 1))] = -1;
+    check_plan<TestType>(shape, lengths, up_to(1) == 0 ? Ints{} : starts_of(rows));
+  }
+  for (const Ints& lengths : {Ints{0}, Ints{1}, Ints(1025, 0), Ints(1024, 1), Ints(2048, 4096), Ints{1 << 30}, Ints(8, 1 << 30)}) {
+    INFO(lengths.size() << " of " << lengths[0]);
+    DecodeShape shape = shape_of(int(lengths.size()), 1 << 30);
+    shape.split = hpa::Split::balanced;
+    check_plan<TestType>(shape, lengths);
+  }
+}
+
 TEMPLATE_LIST_TEST_CASE("batches at the edges", "[plan]", Menus) {
   const int max = std::numeric_limits<std::int32_t>::max();
   check_plan<TestType>(shape_of(4, 100), {0});
@@ -266,7 +343,7 @@ TEMPLATE_LIST_TEST_CASE("batches at the edges", "[plan]", Menus) {
   check_plan<TestType>(shape_of(1000, 8), Ints(1000, 8));
   check_plan<TestType>(shape_of(1000, 8192), Ints(1000, 8192));
   // The last sequences of a workgroup's stride, and the first of the next.
-  for (const int count : {63, 64, 65, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025}) {
+  for (const int count : {63, 64, 65, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025, 2049}) {
     INFO(count << " sequences");
     check_plan<TestType>(shape_of(count, 6000), Ints(std::size_t(count), 5000));
   }

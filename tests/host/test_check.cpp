@@ -86,7 +86,6 @@ const std::vector<BadShape> bad_shapes = {
     {"out", unsupported, [](DecodeShape& s, Device&) { s.out = DType::i8; }},
     {"layout", unsupported, [](DecodeShape& s, Device&) { s.layout = KvLayout::hnd; }},
     {"layout", unsupported, [](DecodeShape& s, Device&) { s.layout = KvLayout::nhd; }},
-    {"split", unsupported, [](DecodeShape& s, Device&) { s.split = Split::balanced; }},
     {"head_size", unsupported, [](DecodeShape& s, Device&) { s.head_size = 96; }},
     {"head_size_v", unsupported, [](DecodeShape& s, Device&) { s.head_size_v = 64; }},
     {"block_size", unsupported, [](DecodeShape& s, Device&) { s.block_size = 8; }},
@@ -155,7 +154,7 @@ bool is_beyond_plain(const DecodeShape& s) {
 }
 bool is_beyond_all(const DecodeShape& s) {
   const bool fp8_out = s.out == DType::e4m3_fnuz || s.out == DType::e4m3_ocp || s.out == DType::e5m2_ocp;
-  return s.layout != KvLayout::vllm || s.split != Split::by_length || s.max_query_len > 16 || (s.out != s.query && !fp8_out) ||
+  return s.layout != KvLayout::vllm || s.max_query_len > 16 || (s.out != s.query && !fp8_out) ||
          (s.tree_mask && (s.alibi || s.sliding_window || !s.causal)) || (s.token_scales && s.kv != DType::i8);
 }
 
@@ -173,7 +172,7 @@ bool kernel_exists(const DecodeShape& shape) {
   return found && fits && !is_beyond_all(shape);
 }
 
-constexpr int no_features = 0, features_end = 1 << 8;
+constexpr int no_features = 0, features_end = 1 << 9;
 
 /// Calls f(shape) for every combination of types, sizes, layouts, features and query rows.
 template <class F>
@@ -194,6 +193,7 @@ void each_shape(F&& f) {
                   shape.alibi = features & 1, shape.sliding_window = features & 2, shape.soft_cap = features & 4;
                   shape.sinks = features & 8, shape.lse = features & 16, shape.causal = !(features & 32);
                   shape.tree_mask = features & 64, shape.token_scales = features & 128;
+                  shape.split = features & 256 ? Split::balanced : Split::by_length;
                   shape.max_query_len = rows;
                   f(shape);
                 }
@@ -250,11 +250,11 @@ TEST_CASE("a smaller menu refuses what it leaves out, and says what it has", "[c
 
 TEST_CASE("check says yes exactly where a kernel exists", "[check]") {
   // Soft cap, sinks and lse go with everything; ALiBi, windows and bidirectional rows with all but tree masks.
-  const int features = 8 * (8 + 1), rows = 2, outs = 2;
+  const int splits = 2, features = splits * 8 * (8 + 1), rows = 2, outs = 2;
   check_agreement<hpa::default_menu>(2 * 2 * 2 * outs * features * rows);
   check_agreement<SmallMenu>(outs * features * rows);
-  check_agreement<PlainMenu>(2 * 2);  // lse; one row sees all keys, in causal order or not
-  check_agreement<PlainI8>(2 * 2);
+  check_agreement<PlainMenu>(splits * 2 * 2);  // lse; one row sees all keys, in causal order or not
+  check_agreement<PlainI8>(splits * 2 * 2);
   const int kv_types = 1 + 2;  // e4m3_fnuz; i8 without and with token scales
   check_agreement<BytesMenu>((kv_types + kv_types + 1) * outs * features * rows);  // bf16 queries have bf16 KV as well
 }

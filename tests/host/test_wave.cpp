@@ -29,9 +29,17 @@ using hpa::Status;
 using hpa::arch::Grid;
 using hpa::arch::HostMachine;
 using hpa::arch::run_on_host;
-using hpa::kernel::Counts;
 
 namespace {
+
+/// Something to add up: sums, and a maximum.
+struct Counts {
+  std::int64_t tokens;
+  std::int32_t items, slots, split_rows, row_end;
+  constexpr Counts operator+(const Counts& o) const {
+    return {tokens + o.tokens, items + o.items, slots + o.slots, split_rows + o.split_rows, row_end > o.row_end ? row_end : o.row_end};
+  }
+};
 
 template <int Width, int Waves>
 struct Workgroup {
@@ -67,7 +75,7 @@ struct ScanKernel : KernelOf<W, int(sizeof(T)) * W::waves> {
     const auto at = [&](int lane) { return wave.workgroup_x() * p.used + ScanKernel::thread_of(wave, lane); };
     const auto is_used = [&](int lane) { return ScanKernel::thread_of(wave, lane) < p.used; };
     wave.each([&](int lane) { value[lane] = is_used(lane) ? p.in[at(lane)] : T{}; });
-    const T total = hpa::kernel::exclusive_scan_by_waves<typename W::Machine>(wave, value, reinterpret_cast<T*>(wave.lds()));
+    const T total = hpa::kernel::exclusive_scan_by_waves<typename W::Machine, T, W::waves>(wave, value, reinterpret_cast<T*>(wave.lds()));
     wave.each([&](int lane) {
       if (is_used(lane)) p.out[at(lane)] = value[lane];
     });

@@ -31,8 +31,10 @@
 
 #if !defined(HPA_PLATFORM_HOST)  // clang on the host warns of loops that it then leaves alone
 #define HPA_UNROLL _Pragma("unroll")
+#define HPA_DO_NOT_UNROLL _Pragma("unroll 1")  // where code that has not been used lately would cost more than its loop
 #else
 #define HPA_UNROLL
+#define HPA_DO_NOT_UNROLL
 #endif
 
 namespace hpa {
@@ -85,14 +87,17 @@ struct Tuning {
   int min_partition;        // tokens a partition when rows are too few to fill the chip: never fewer
   int min_tokens_a_row;     // tokens a partition for each query row of a KV head: fewer would move more for rows than is worth it
   int min_saving;           // tokens that such a cut must save a workgroup: what the second launch costs
+  int workgroups;           // balanced: that share a compute unit where rows fill the chip
+  int lone_workgroups;      // the same where they do not
+  int row_cost;             // balanced: what a row takes beside its tokens, in tokens
 };
 
 constexpr Tuning tuning(Arch arch) {
   switch (arch) {
     case Arch::sm80:
-    case Arch::sm90: return {8, 4096, 2048, 64, 0, 384};
-    case Arch::host: return {4, 4096, 2048, 128, 0, 0};
-    default: return {16, 4096, 2048, 512, 64, 768};
+    case Arch::sm90: return {8, 4096, 2048, 64, 0, 384, 2, 1, 192};
+    case Arch::host: return {4, 4096, 2048, 128, 0, 0, 1, 1, 64};
+    default: return {16, 4096, 2048, 512, 64, 768, 4, 2, 192};
   }
 }
 

@@ -64,7 +64,8 @@ struct HostMachine {
   static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
   static constexpr int reduce_pieces = 1;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = Width == 32;
-  static constexpr int ring_bytes = 16384;  // a wave keeps in flight
+  static constexpr int ring_bytes = 65536;  // in flight, of all decode waves of a compute unit
+  static constexpr int unit_workgroups = 1;  // one kernel less to compile; another workgroup size would show nothing new
 
   template <class T>
   using Lane = HostLane<T, Width>;
@@ -135,6 +136,11 @@ struct HostMachine {
       T value;
       std::memcpy(&value, address, sizeof value);
       return value;
+    }
+    /// The same where other waves of the workgroup load it too.
+    template <class T>
+    static T load_shared(const void* address) {
+      return load<T>(address);
     }
     template <class T>
     static void store(void* address, const T& value) {

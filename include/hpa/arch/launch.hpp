@@ -95,14 +95,14 @@ inline Verdict verdict_of(cudaError_t error) {
 
 inline Verdict current_ordinal(int* ordinal) { return verdict_of(cudaGetDevice(ordinal)); }
 
-/// Workgroups of a kernel that one multiprocessor is to hold: as many as make Machine::resident_waves.
+/// Workgroups that one multiprocessor must have registers for: as many as the kernel says, or one.
+template <class Kernel, class = void>
+inline constexpr int resident_workgroups = 1;
 template <class Kernel>
-constexpr int resident_workgroups() {
-  return Kernel::waves < Kernel::Machine::resident_waves ? Kernel::Machine::resident_waves / Kernel::waves : 1;
-}
+inline constexpr int resident_workgroups<Kernel, std::enable_if_t<(Kernel::resident_workgroups > 0)>> = Kernel::resident_workgroups;
 
 template <class Kernel>
-__global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, resident_workgroups<Kernel>()) void entry(
+__global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, resident_workgroups<Kernel>) void entry(
     const __grid_constant__ typename Kernel::Params params) {
   extern __shared__ uint4 lds[];
   typename Kernel::Machine::Wave wave(reinterpret_cast<std::byte*>(lds));

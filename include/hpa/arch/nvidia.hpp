@@ -67,14 +67,14 @@ struct Mma {
 
 struct Nvidia {
   static constexpr int width = 32;
-  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 32, copy_waves = 4;  // waves a workgroup, by kernel
-  static constexpr int reduce_waves = 1;  // few enough registers to lie beside two decode workgroups, waiting
-  static constexpr int resident_waves = 8;  // of a multiprocessor, at least: leaves a decode thread 255 registers
+  static constexpr int plan_waves = 32, copy_waves = 4;  // waves a workgroup, by kernel
+  static constexpr int reduce_waves = 8;  // of a row; few enough registers to lie beside the decode workgroups, waiting
   static constexpr bool runs_on(Arch arch) { return arch == Arch::sm80 || arch == Arch::sm90; }
-  static constexpr int reduce_batch = 16;  // partials of a row in flight at a time
+  static constexpr int reduce_batch = 2;  // partials of a row that a wave has in flight at a time
   static constexpr int reduce_pieces = 1;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = true;
-  static constexpr int ring_bytes = 16384;  // a wave keeps in flight: 128 KiB a multiprocessor saturate the memory
+  static constexpr int ring_bytes = 131072;  // in flight, of all decode waves of a multiprocessor: enough to saturate the memory
+  static constexpr int unit_workgroups = 2;   // decode workgroups that share a multiprocessor where rows fill the chip
 
   template <class T>
   using Lane = DeviceLane<T>;
@@ -134,6 +134,11 @@ struct Nvidia {
     template <class T>
     static HPA_DEVICE T load(const void* address) {
       return __builtin_bit_cast(T, __ldcg(static_cast<const nvidia::Memory<T>*>(address)));
+    }
+    /// The same where other waves of the workgroup load it too: through L1. Not of what a kernel before may still be writing.
+    template <class T>
+    static HPA_DEVICE T load_shared(const void* address) {
+      return __builtin_bit_cast(T, *static_cast<const nvidia::Memory<T>*>(address));
     }
     template <class T>
     static HPA_DEVICE void store(void* address, const T& value) {

@@ -2,46 +2,47 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "hpa/arch/arch.hpp"
 
 namespace hpa::kernel {
 
-/// What the plan kernel counts.
-struct Counts {
-  std::int64_t tokens;
-  std::int32_t items, slots, split_rows;
-  std::int32_t row_end;  // largest end of a sequence's query rows: not a sum but a maximum
-
-  HPA_HOST_DEVICE constexpr Counts operator+(const Counts& o) const {
-    return {tokens + o.tokens, items + o.items, slots + o.slots, split_rows + o.split_rows, row_end > o.row_end ? row_end : o.row_end};
-  }
-};
-
-/// Replaces each lane's value by the sum of all values before it and returns the sum of all, with one T a wave in LDS.
+/// Replaces each lane's value by the sum of it and the values of all lanes before it. Only the first `lanes` need be right.
 template <class M, class T>
-HPA_DEVICE T exclusive_scan_by_waves(typename M::Wave& wave, typename M::template Lane<T>& value, T* lds) {
-  wave.refresh();  // two scans of a loop that share their lane arithmetic run out of scalar registers
-  typename M::template Lane<T> inclusive = value;
-  for (int distance = 1; distance < M::width; distance *= 2) {
-    const auto before = wave.shuffle(inclusive, [&](int lane) { return lane < distance ? lane : lane - distance; });
-    wave.each([&](int lane) {
-      if (lane >= distance) inclusive[lane] = before[lane] + inclusive[lane];
+HPA_DEVICE void inclusive_scan_of_wave(const typename M::Wave& wave, typename M::template Lane<T>& value, int lanes) {
+  HPA_UNROLL
+  for (int distance = 1; distance < lanes; distance *= 2) {
+    const auto before = wave.shuffle(value, [&](int lane) { return lane < distance ? lane : lane - distance; });
+    wave.each_afresh([&](int lane) {  // afresh: a mask of lanes for every step would be kept over the caller's loop
+      if (lane >= distance) value[lane] = before[lane] + value[lane];
     });
   }
+}
+
+/// Replaces each lane's value by the sum of all values before it and returns the sum of all, with one T a wave in LDS. The first wave
+/// adds up what the waves have.
+template <class M, class T, int Waves>
+HPA_DEVICE T exclusive_scan_by_waves(typename M::Wave& wave, typename M::template Lane<T>& value, T* lds) {
+  static_assert(Waves <= M::width, "a lane adds up for a wave");
+  typename M::template Lane<T> inclusive = value;
+  inclusive_scan_of_wave<M, T>(wave, inclusive, M::width);
   wave.each([&](int lane) {
     if (lane == M::width - 1) lds[wave.index()] = inclusive[lane];
   });
   wave.barrier();
-  T before_wave{}, total{};
-  for (int i = 0; i < wave.waves(); ++i) {
-    if (i == wave.index()) before_wave = total;
-    total = total + lds[i];
+  if (Waves > 1 && wave.index() == 0) {
+    typename M::template Lane<T> of_waves;
+    wave.each([&](int lane) { of_waves[lane] = lds[lane < Waves ? lane : Waves - 1]; });
+    inclusive_scan_of_wave<M, T>(wave, of_waves, Waves);
+    wave.each([&](int lane) {
+      if (lane < Waves) lds[lane] = of_waves[lane];
+    });
   }
-  wave.barrier();  // lds may be written again
+  if (Waves > 1) wave.barrier();
+  const T before_wave = wave.index() == 0 ? T{} : lds[wave.index() - 1], total = lds[Waves - 1];
   const auto shifted = wave.shuffle(inclusive, [&](int lane) { return lane == 0 ? 0 : lane - 1; });
   wave.each([&](int lane) { value[lane] = lane == 0 ? before_wave : before_wave + shifted[lane]; });
+  wave.barrier();  // lds may be written again
   return total;
 }
 
@@ -53,7 +54,7 @@ struct BlockScan {
 
   static HPA_DEVICE T exclusive(typename M::Wave& wave, typename M::template Lane<T>& value, std::byte* lds) {
     if constexpr (Library::available) return Library::exclusive(value[0], lds);
-    else return exclusive_scan_by_waves<M>(wave, value, reinterpret_cast<T*>(lds));
+    else return exclusive_scan_by_waves<M, T, Waves>(wave, value, reinterpret_cast<T*>(lds));
   }
 };
 

@@ -15,9 +15,11 @@ struct DecodeParams {
   ResultView result;
   PlanHeader* header;
   const Item* items;
+  const std::int32_t* shares;  // Split::balanced: where a workgroup's items begin and end; else nullptr, and they lie a grid apart
   GqaRatio gqa;
   float scale_log2;
   std::uint32_t stamp;
+  std::int32_t cache_is_ready;  // DecodeArgs::cache_is_ready
 };
 
 /// Of 8-bit caches, on the device; nullptr = 1.

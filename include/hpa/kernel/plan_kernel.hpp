@@ -1,4 +1,4 @@
-// plan: lengths -> items, on the device. One workgroup reads every sequence once, scans how many items each needs and writes them.
+// plan: lengths -> items, on the device. One workgroup reads the sequences, sums up what each needs and writes it.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,19 @@ struct PlanParams {
   const std::int32_t* seq_lens;         // [num_seqs]
   const std::int32_t* query_start_loc;  // [num_seqs + 1] or nullptr
   std::int32_t num_seqs, max_query_len;
-  std::int32_t window;      // keys that a row sees at most; 0 = no window
+  std::int32_t window;           // keys that a row sees at most; 0 = no window
   std::int32_t block_size;
-  bool ordered;             // rows are in causal order: the window of the first ends before the last one's
-  std::int64_t max_seq_len;
-  std::int64_t table_tokens;     // block_table_width * block_size
+  bool ordered;                  // rows are in causal order: the window of the first ends before the last one's
+  bool looks_back;               // what earlier sequences have can be in a later one's way: query rows, or the sum of lengths
+  std::int32_t max_seq_len;
+  std::int32_t table_tokens;     // block_table_width * block_size, or as many as a length can say
   std::int64_t total_kv_tokens;  // the workspace holds items for so many
   PartitionRule rule;
   std::uint32_t stamp;
   PlanHeader* header;
   Item* items;
   SplitRow* split_rows;
+  std::int32_t* shares;  // [rule.shares + 1]; Split::balanced only
 };
 
 /// One sequence as plan sees it.
@@ -32,49 +34,48 @@ struct Request {
   std::int32_t seq_len = 0;  // 0 also when in error: the row is written as an empty one
   bool active = false;       // has a query row that decode must write
   PlanError error = PlanError::none;
+
+  HPA_HOST_DEVICE std::int32_t rows() const { return row_end - query_row; }
 };
 
-/// The tokens that plan cuts: all that some row of the sequence sees, from the start of a block on.
-struct Span {
-  std::int32_t begin = 0, tokens = 0;
+/// What memory says of a sequence, loaded whether it is looked at or not: all loads of a lane are under way at once.
+struct RawRequest {
+  std::int32_t seq_len, row_begin, row_end, last_row_end;
 };
 
-HPA_DEVICE Span span_of(const PlanParams& p, const Request& request) {
-  const std::int32_t rows = request.row_end - request.query_row;
-  const std::int64_t first_end = std::int64_t{request.seq_len} - (p.ordered ? rows - 1 : 0);  // where the first row's keys end
-  if (p.window == 0 || first_end <= p.window) return {0, request.seq_len};
-  const auto first_key = std::int32_t(first_end - p.window);
-  const std::int32_t begin = first_key - first_key % p.block_size;
-  return {begin, request.seq_len - begin};
+HPA_DEVICE RawRequest load_request(const PlanParams& p, std::int32_t sequence) {
+  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1, sequence + 1};
+  return {p.seq_lens[sequence], p.query_start_loc[sequence], p.query_start_loc[sequence + 1], p.query_start_loc[p.num_seqs]};
 }
 
-HPA_DEVICE Request read_request(const PlanParams& p, std::int32_t sequence) {
+HPA_DEVICE Request read_request(const PlanParams& p, const RawRequest& raw) {
   Request request;
-  request.query_row = sequence;
-  request.row_end = sequence + 1;
-  if (p.query_start_loc != nullptr) {
-    const std::int32_t begin = p.query_start_loc[sequence], end = p.query_start_loc[sequence + 1];
-    if (begin < 0 || end < begin || end > p.query_start_loc[p.num_seqs]) {
-      request.error = PlanError::query_start_loc;  // no row to write: nothing says where it is
-      request.row_end = 0;
-      return request;
-    }
-    request.query_row = begin;
-    request.row_end = end;
+  if (raw.row_begin < 0 || raw.row_end < raw.row_begin || raw.row_end > raw.last_row_end) {
+    request.error = PlanError::query_start_loc;  // no row to write: nothing says where it is
+    return request;
   }
-  const std::int32_t rows = request.row_end - request.query_row;
-  request.active = rows > 0 && rows <= p.max_query_len;
+  request.query_row = raw.row_begin;
+  request.row_end = raw.row_end;
+  request.active = request.rows() > 0 && request.rows() <= p.max_query_len;
   if (!request.active) return request;
-  const std::int32_t length = p.seq_lens[sequence];
-  if (length < 0) request.error = PlanError::seq_len_negative;
-  else if (length > p.max_seq_len) request.error = PlanError::seq_len_above_max;
-  else if (length > p.table_tokens) request.error = PlanError::seq_len_above_table;
-  else request.seq_len = length;
+  if (raw.seq_len < 0) request.error = PlanError::seq_len_negative;
+  else if (raw.seq_len > p.max_seq_len) request.error = PlanError::seq_len_above_max;
+  else if (raw.seq_len > p.table_tokens) request.error = PlanError::seq_len_above_table;
+  else request.seq_len = raw.seq_len;
   return request;
 }
 
-/// What can only be seen with the sequences before it in view: rows that an earlier one has, and the sum of the lengths.
-HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, const Counts& earlier) {
+/// What the sequences before one have.
+struct Earlier {
+  std::int64_t tokens;
+  std::int32_t row_end, unused;  // largest end of their query rows: not a sum but a maximum
+  HPA_HOST_DEVICE constexpr Earlier operator+(const Earlier& o) const {
+    return {tokens + o.tokens, row_end > o.row_end ? row_end : o.row_end, 0};
+  }
+};
+
+/// What can only be seen with the sequences before it in view.
+HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, const Earlier& earlier) {
   if (request.active && request.query_row < earlier.row_end) {
     request.error = PlanError::query_start_loc;
     request.active = false;
@@ -84,79 +85,175 @@ HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, con
   }
 }
 
-HPA_DEVICE Counts count_work(const PlanParams& p, const Request& request) {
-  if (!request.active) return {};
-  const auto partitions = std::int32_t(p.rule.partitions(span_of(p, request).tokens));
-  const std::int32_t rows = request.row_end - request.query_row;
-  const bool split = partitions > 1;
-  return {0, partitions, split ? partitions * rows : 0, split ? rows : 0, 0};
+/// The tokens that plan cuts: all that some row of the sequence sees, from the start of a block on.
+struct Span {
+  std::int32_t begin, tokens;
+};
+
+HPA_DEVICE Span span_of(const PlanParams& p, const Request& request) {
+  const std::int32_t first_end = request.seq_len - (p.ordered ? request.rows() - 1 : 0);  // where the first row's keys end
+  if (p.window == 0 || first_end <= p.window) return {0, request.seq_len};
+  const std::int32_t first_key = first_end - p.window;
+  const std::int32_t begin = first_key - std::int32_t(unsigned(first_key) % unsigned(p.block_size));
+  return {begin, request.seq_len - begin};
 }
 
-HPA_DEVICE void write_work(const PlanParams& p, const Request& request, std::int32_t sequence, const Counts& before) {
-  const Span span = span_of(p, request);
-  const auto partitions = std::int32_t(p.rule.partitions(span.tokens));
-  const std::int64_t tokens = p.rule.tokens(span.tokens);
-  const std::int32_t rows = request.row_end - request.query_row;
-  for (std::int32_t i = 0; i < partitions; ++i) {
-    const std::int64_t begin = span.begin + i * tokens, end = begin + tokens;
-    p.items[before.items + i] = {sequence,
-                                 request.query_row,
-                                 std::int32_t(begin),
-                                 std::int32_t(end < request.seq_len ? end : request.seq_len),
-                                 partitions > 1 ? before.slots + i * rows : -1,
-                                 request.seq_len,
-                                 rows,
-                                 0};
+/// An item of a request: tokens [begin, begin + tokens) of its span, with the partial result of index `slot`, or none if negative.
+HPA_DEVICE void write_item(const PlanParams& p, const Request& request, std::int32_t sequence, std::int32_t index, std::int32_t begin,
+                           std::int32_t tokens, std::int32_t slot) {
+  p.items[index] = {sequence,        request.query_row, begin, begin + tokens, slot < 0 ? -1 : slot * p.max_query_len,
+                    request.seq_len, request.rows(),    0};
+}
+
+/// Its rows, if it was cut into items whose partial results have the indices `slot` and on.
+HPA_DEVICE void write_split_rows(const PlanParams& p, const Request& request, std::int32_t index, std::int32_t slot,
+                                 std::int32_t partitions) {
+  HPA_DO_NOT_UNROLL
+  for (std::int32_t row = 0; row < request.rows(); ++row)
+    p.split_rows[index + row] = {request.query_row + row, slot * p.max_query_len + row, partitions, p.max_query_len};
+}
+
+/// The sequences that the workgroup holds at a time, one a lane.
+template <class M>
+struct PlanStride {
+  using Wave = typename M::Wave;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+  static constexpr int waves = M::plan_waves, sequences = waves * M::width;
+  template <class T>
+  using Scan = BlockScan<M, T, waves>;
+
+  static HPA_DEVICE std::int32_t sequence(const Wave& wave, std::int32_t first, int lane) { return first + wave.index() * M::width + lane; }
+
+  /// Reads the sequences from `first` on; `earlier` is what those before have, and then includes these.
+  static HPA_DEVICE void read(Wave& wave, const PlanParams& p, std::int32_t first, Lane<Request>& requests, Earlier& earlier) {
+    wave.each([&](int lane) {
+      const std::int32_t at = sequence(wave, first, lane);
+      requests[lane] = at < p.num_seqs ? read_request(p, load_request(p, at)) : Request{};
+    });
+    if (!p.looks_back) return;
+    Lane<Earlier> before;
+    wave.each([&](int lane) { before[lane] = {requests[lane].seq_len, requests[lane].row_end, 0}; });
+    const Earlier sum = Scan<Earlier>::exclusive(wave, before, wave.lds());
+    wave.each([&](int lane) { check_against_earlier(p, requests[lane], earlier + before[lane]); });
+    earlier = earlier + sum;
   }
-  if (partitions > 1)
-    for (std::int32_t row = 0; row < rows; ++row)
-      p.split_rows[before.split_rows + row] = {request.query_row + row, before.slots + row, partitions, rows};
-}
 
+  /// Scans lie between this and report(): a barrier at least.
+  static HPA_DEVICE void clear_error(const Wave& wave, const PlanParams& p) {
+    if (wave.index() == 0) wave.each([&](int lane) {
+      if (lane == 0) p.header->first_error = no_error;
+    });
+  }
+  static HPA_DEVICE void report(const Wave& wave, const PlanParams& p, const Request& request, std::int32_t sequence) {
+    if (request.error != PlanError::none) wave.atomic_min(&p.header->first_error, encode_error(request.error, sequence));
+  }
+  static HPA_DEVICE void write_counts(const Wave& wave, const PlanParams& p, std::int32_t items, std::int32_t split_rows) {
+    if (wave.index() == 0) wave.each([&](int lane) {
+      if (lane == 0) static_cast<PlanCounts&>(*p.header) = {p.stamp, items, split_rows};
+    });
+  }
+};
+
+/// Items by size, and rows to merge.
+struct SizeCounts {
+  static constexpr int sizes = 3;  // at least PartitionRule::long_partition tokens, at least half of it, less
+  std::int32_t items[sizes], split_rows;
+  HPA_HOST_DEVICE constexpr SizeCounts operator+(const SizeCounts& o) const {
+    return {{items[0] + o.items[0], items[1] + o.items[1], items[2] + o.items[2]}, split_rows + o.split_rows};
+  }
+  HPA_HOST_DEVICE constexpr std::int32_t all_items() const { return items[0] + items[1] + items[2]; }
+};
+
+/// Split::by_length. Long items come first, so that workgroups end at about the same time; otherwise the order is the batch's.
 template <class M>
 struct PlanKernel {
   using Machine = M;
   using Params = PlanParams;
   using Wave = typename M::Wave;
+  using Stride = PlanStride<M>;
   template <class T>
   using Lane = typename M::template Lane<T>;
-  static constexpr int waves = M::plan_waves;
-  using Scan = BlockScan<M, Counts, waves>;
-  static constexpr int lds_bytes = Scan::lds_bytes;
+  static constexpr bool starts_early = true;
+  static constexpr int waves = Stride::waves;
+  static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes;
+  static constexpr int counts_bytes = Stride::template Scan<SizeCounts>::lds_bytes;
+  static constexpr int lds_bytes = earlier_bytes > counts_bytes ? earlier_bytes : counts_bytes;
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
-    if (wave.index() == 0) wave.each([&](int lane) {
-      if (lane == 0) p.header->first_error = no_error;
-    });
-    wave.barrier();
-    Counts before{};
-    for (std::int32_t first = 0; first < p.num_seqs; first += waves * M::width) {
-      Lane<Request> request;
-      Lane<Counts> counts;
-      const auto sequence = [&](int lane) { return first + wave.index() * M::width + lane; };
-      wave.each([&](int lane) {
-        request[lane] = sequence(lane) < p.num_seqs ? read_request(p, sequence(lane)) : Request{};
-        counts[lane] = {request[lane].seq_len, 0, 0, 0, request[lane].row_end};
-      });
-      const Counts tokens = Scan::exclusive(wave, counts, wave.lds());
-      wave.each([&](int lane) {
-        check_against_earlier(p, request[lane], before + counts[lane]);
-        counts[lane] = count_work(p, request[lane]);
-      });
-      const Counts work = Scan::exclusive(wave, counts, wave.lds());
-      wave.each([&](int lane) {
-        if (request[lane].active) write_work(p, request[lane], sequence(lane), before + counts[lane]);
-        if (request[lane].error != PlanError::none)
-          wave.atomic_min(&p.header->first_error, encode_error(request[lane].error, sequence(lane)));
-      });
-      before = before + tokens + work;
+    wave.await_previous_launch();
+    Stride::clear_error(wave, p);
+    const bool one_stride = p.num_seqs <= Stride::sequences;
+    SizeCounts all{};  // of all sequences: where the items of a size begin
+    HPA_DO_NOT_UNROLL
+    for (int pass = one_stride ? 1 : 0; pass < 2; ++pass) {  // the first one only adds up
+      Earlier earlier{};
+      SizeCounts before{};
+      HPA_DO_NOT_UNROLL
+      for (std::int32_t first = 0; first < p.num_seqs; first += Stride::sequences) {
+        wave.refresh();
+        Lane<Request> requests;
+        Lane<Cut> cuts;
+        Lane<SizeCounts> counts;
+        Stride::read(wave, p, first, requests, earlier);
+        wave.each([&](int lane) {
+          cuts[lane] = cut(p, requests[lane]);
+          counts[lane] = count(p, requests[lane], cuts[lane]);
+        });
+        const SizeCounts sum = Stride::template Scan<SizeCounts>::exclusive(wave, counts, wave.lds());
+        if (pass == 0 || one_stride) all = all + sum;
+        if (pass == 0) continue;
+        wave.each([&](int lane) {
+          const std::int32_t sequence = Stride::sequence(wave, first, lane);
+          if (requests[lane].active) write(p, requests[lane], cuts[lane], sequence, before + counts[lane], all);
+          Stride::report(wave, p, requests[lane], sequence);
+        });
+        before = before + sum;
+      }
     }
-    if (wave.index() == 0) wave.each([&](int lane) {
-      if (lane != 0) return;
-      p.header->stamp = p.stamp;
-      p.header->num_items = before.items;
-      p.header->num_split_rows = before.split_rows;
-    });
+    Stride::write_counts(wave, p, all.all_items(), all.split_rows);
+  }
+
+ private:
+  /// How a request is cut: all items but the last have `tokens` tokens.
+  struct Cut {
+    std::int32_t tokens, partitions, last_tokens;
+  };
+  static HPA_DEVICE Cut cut(const PlanParams& p, const Request& request) {
+    const std::int32_t length = span_of(p, request).tokens;
+    const auto tokens = std::int32_t(p.rule.tokens(length));
+    const std::int32_t partitions = PartitionRule::partitions_of(length, tokens);
+    return {tokens, partitions, length - (partitions - 1) * tokens};
+  }
+  static HPA_DEVICE int size_of(const PlanParams& p, std::int32_t tokens) {
+    return tokens >= p.rule.long_partition ? 0 : 2 * tokens >= p.rule.long_partition ? 1 : 2;
+  }
+
+  static HPA_DEVICE SizeCounts count(const PlanParams& p, const Request& request, const Cut& c) {
+    SizeCounts counts{};
+    if (!request.active) return counts;
+    const int size = size_of(p, c.tokens), last_size = size_of(p, c.last_tokens);
+    HPA_UNROLL
+    for (int i = 0; i < SizeCounts::sizes; ++i) counts.items[i] = (i == size ? c.partitions - 1 : 0) + (i == last_size ? 1 : 0);
+    counts.split_rows = c.partitions > 1 ? request.rows() : 0;
+    return counts;
+  }
+
+  /// `before`: what the sequences before it need; `all`: what all need. A slot's index is that of the item in the batch's order.
+  static HPA_DEVICE void write(const PlanParams& p, const Request& request, const Cut& c, std::int32_t sequence, const SizeCounts& before,
+                               const SizeCounts& all) {
+    const Span span = span_of(p, request);
+    const auto place = [&](int size) {
+      return size == 0 ? before.items[0] : size == 1 ? all.items[0] + before.items[1] : all.items[0] + all.items[1] + before.items[2];
+    };
+    const int size = size_of(p, c.tokens), last_size = size_of(p, c.last_tokens);
+    const std::int32_t first = place(size), slot = before.all_items(), last = c.partitions - 1;
+    HPA_DO_NOT_UNROLL
+    for (std::int32_t i = 0; i < last; ++i)
+      write_item(p, request, sequence, first + i, span.begin + i * c.tokens, c.tokens, slot + i);
+    write_item(p, request, sequence, last_size == size ? first + last : place(last_size), span.begin + last * c.tokens, c.last_tokens,
+               last > 0 ? slot + last : -1);
+    if (last > 0) write_split_rows(p, request, before.split_rows, slot, c.partitions);
   }
 };
 

@@ -1,4 +1,5 @@
 // reduce: merges the partials of split rows, in index order. A lane has four or eight elements of one head, a wave one to eight heads.
+// The waves of a workgroup share the partials of a row and meet in LDS.
 #pragma once
 
 #include "hpa/kernel/result.hpp"
@@ -20,19 +21,22 @@ struct ReduceKernel {
   using Finish = FinishOf<General>;
   using Wave = typename M::Wave;
   using Floats4 = typename M::Floats4;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
   static constexpr int waves = M::reduce_waves;
-  static constexpr int lds_bytes = 0;
   static constexpr int pieces = M::reduce_pieces;  // of four elements, that a lane has of its head
   static constexpr int lanes_a_head = HeadSize / 4 / pieces, piece_elements = HeadSize / pieces;
   static constexpr int heads_a_wave = M::width / lanes_a_head;
-  static constexpr int batch = M::reduce_batch;  // partials in flight at a time
+  static constexpr int batch = M::reduce_batch;  // partials that a wave has in flight at a time
+  static constexpr int states_offset = waves * pieces * M::width * int(sizeof(Floats4));
+  static constexpr int lds_bytes = waves == 1 ? 0 : states_offset + waves * M::width * int(sizeof(PartialState));
   static_assert(M::width % lanes_a_head == 0);
 
-  /// Grid x and the waves of a workgroup cover split rows, grid y covers heads.
+  /// Grid x covers split rows, grid y covers heads.
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    std::int32_t i = wave.workgroup_x() * waves + wave.index();
+    std::int32_t i = wave.workgroup_x();
     const bool any = header.stamp == p.stamp && i < header.num_split_rows;  // if the stamp differs, decode has reported it
     SplitRow row{};
     if (any) row = wave.uniform(p.split_rows + i);
@@ -41,11 +45,16 @@ struct ReduceKernel {
     if (!any) return;
     for (;; row = wave.uniform(p.split_rows + i)) {
       const std::int32_t first_head = wave.workgroup_y() * heads_a_wave;
+      Lane<Merged> merged;
       wave.each([&](int lane) {
-        const int head = lane / lanes_a_head;
-        if (first_head + head < p.result.num_heads) merge_row(wave, p, row, first_head, unsigned(head), 4 * (lane % lanes_a_head));
+        if (is_head(p, first_head, lane)) merge_share(wave, p.result, row, first_head, lane, merged[lane]);
       });
-      if ((i += wave.workgroups_x() * waves) >= header.num_split_rows) return;
+      if constexpr (waves > 1) exchange(wave, merged);
+      if (wave.index() == 0) wave.each([&](int lane) {
+        if (is_head(p, first_head, lane)) store(p, row, first_head + lane / lanes_a_head, element_of(lane), merged[lane]);
+      });
+      if ((i += wave.workgroups_x()) >= header.num_split_rows) return;
+      if constexpr (waves > 1) wave.barrier();  // LDS is free for the next row
     }
   }
 
@@ -58,21 +67,24 @@ struct ReduceKernel {
     float failed = 0.f;
   };
 
-  /// `head` counts from the wave's first. A head's pieces are `piece_elements` apart, so that its lanes load whole segments.
-  static HPA_DEVICE void merge_row(const Wave& wave, const Params& p, const SplitRow& row, std::int32_t first_head, std::uint32_t head,
-                                   int element) {
-    Merged merged;
-    std::int32_t first = 0;
-    for (; row.partitions - first > 2; first += batch) merge<batch>(wave, p.result, row, first, first_head, head, element, merged);
-    if (first < row.partitions) merge<2>(wave, p.result, row, first, first_head, head, element, merged);
-    if (merged.failed > 0.f) merged.state.total = -1.f;
-    HPA_UNROLL
-    for (int piece = 0; piece < pieces; ++piece)
-      store_result<M, Out>(p.result, static_cast<const Finish&>(p), row.query_row, first_head + std::int32_t(head),
-                           element + piece * piece_elements, merged.sum[piece], merged.state);
+  static HPA_DEVICE bool is_head(const Params& p, std::int32_t first_head, int lane) {
+    return first_head + lane / lanes_a_head < p.result.num_heads;
+  }
+  static HPA_DEVICE int element_of(int lane) { return 4 * (lane % lanes_a_head); }
+
+  /// Partials wave.index(), + waves, .. of a row. A lane's head counts from the wave's first.
+  static HPA_DEVICE void merge_share(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first_head, int lane,
+                                     Merged& merged) {
+    const auto head = unsigned(lane / lanes_a_head);
+    const int element = element_of(lane);
+    std::int32_t first = wave.index();
+    for (; row.partitions - first > 2 * waves; first += batch * waves)
+      merge<batch>(wave, result, row, first, first_head, head, element, merged);
+    if (first < row.partitions) merge<2>(wave, result, row, first, first_head, head, element, merged);
   }
 
-  /// Adds partitions [first, first + N). Past the row's last the last one is loaded again, so that all loads are in flight at once.
+  /// Adds partitions first, first + waves, .., N of them. Past the row's last the last one is loaded again, so that all loads are in
+  /// flight at once. A head's pieces are `piece_elements` apart, so that its lanes load whole segments.
   template <int N>
   static HPA_DEVICE void merge(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first,
                                std::int32_t first_head, std::uint32_t head, int element, Merged& merged) {
@@ -80,8 +92,9 @@ struct ReduceKernel {
     Floats4 part[N][pieces];
     HPA_UNROLL
     for (int i = 0; i < N; ++i) {
-      const std::int32_t index = first + i < row.partitions ? first + i : row.partitions - 1;
-      const std::int64_t partial = std::int64_t(row.slot + (General ? index * row.step : index)) * result.num_heads + first_head;  // of the wave's first head
+      const std::int32_t index = first + i * waves < row.partitions ? first + i * waves : row.partitions - 1;
+      const std::int32_t slot = row.slot + (General ? index * row.step : index);
+      const std::int64_t partial = std::int64_t(slot) * result.num_heads + first_head;  // of the wave's first head
       state[i] = M::Wave::template load<PartialState>(result.states + partial + head);
       HPA_UNROLL
       for (int piece = 0; piece < pieces; ++piece)
@@ -97,13 +110,54 @@ struct ReduceKernel {
     HPA_UNROLL
     for (int piece = 0; piece < pieces; ++piece) merged.sum[piece] = merged.sum[piece] * keep;
     HPA_UNROLL
-    for (int i = 0; i < N; ++i) {
-      const float share = first + i < row.partitions ? M::exp2(state[i].maximum - maximum) : 0.f;
-      merged.failed = M::max(-state[i].total, merged.failed);  // in this order a NaN is passed over
-      merged.state.total += state[i].total * share;
+    for (int i = 0; i < N; ++i)
+      add(merged, first + i * waves < row.partitions ? M::exp2(state[i].maximum - maximum) : 0.f, state[i].total, part[i]);
+  }
+
+  static HPA_DEVICE void add(Merged& merged, float share, float total, const Floats4 (&part)[pieces]) {
+    merged.failed = M::max(-total, merged.failed);  // in this order a NaN is passed over
+    merged.state.total += total * share;
+    HPA_UNROLL
+    for (int piece = 0; piece < pieces; ++piece) merged.sum[piece] = merged.sum[piece] + part[piece] * share;
+  }
+
+  /// The first wave's become those of all waves, in order.
+  static HPA_DEVICE void exchange(Wave& wave, Lane<Merged>& merged) {
+    auto* const sums = reinterpret_cast<Floats4*>(wave.lds());
+    auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset);
+    const auto place = [&](int w, int lane, int piece) { return (w * pieces + piece) * M::width + lane; };
+    wave.each([&](int lane) {
       HPA_UNROLL
-      for (int piece = 0; piece < pieces; ++piece) merged.sum[piece] = merged.sum[piece] + part[i][piece] * share;
-    }
+      for (int piece = 0; piece < pieces; ++piece) sums[place(wave.index(), lane, piece)] = merged[lane].sum[piece];
+      states[wave.index() * M::width + lane] = state_of(merged[lane]);
+    });
+    wave.barrier();
+    if (wave.index() != 0) return;
+    wave.each([&](int lane) {
+      Merged all;
+      HPA_UNROLL
+      for (int w = 0; w < waves; ++w) all.state.maximum = M::max(all.state.maximum, states[w * M::width + lane].maximum);
+      HPA_UNROLL
+      for (int w = 0; w < waves; ++w) {
+        const PartialState state = states[w * M::width + lane];
+        Floats4 part[pieces];
+        HPA_UNROLL
+        for (int piece = 0; piece < pieces; ++piece) part[piece] = sums[place(w, lane, piece)];
+        add(all, M::exp2(state.maximum - all.state.maximum), state.total, part);
+      }
+      merged[lane] = all;
+    });
+  }
+
+  static HPA_DEVICE PartialState state_of(const Merged& merged) {
+    return {merged.state.maximum, merged.failed > 0.f ? -1.f : merged.state.total};
+  }
+
+  static HPA_DEVICE void store(const Params& p, const SplitRow& row, std::int32_t head, int element, const Merged& merged) {
+    HPA_UNROLL
+    for (int piece = 0; piece < pieces; ++piece)
+      store_result<M, Out>(p.result, static_cast<const Finish&>(p), row.query_row, head, element + piece * piece_elements,
+                           merged.sum[piece], state_of(merged));
   }
 };
 

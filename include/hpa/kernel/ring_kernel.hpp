@@ -6,7 +6,7 @@
 
 namespace hpa::kernel {
 
-template <class M, class C, int Waves>
+template <class M, class C, int Waves, int RingBytes>
 struct RingKernel {
   using Machine = M;
   using Params = RingParams<C>;
@@ -16,12 +16,14 @@ struct RingKernel {
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
   using Softmax = RunningSoftmax<M, C>;
+  using ItemFeatures = std::conditional_t<C::general, TileFeatures, NoFeatures>;
   template <class T>
   using Lane = typename M::template Lane<T>;
 
   static constexpr bool starts_early = true;
   static constexpr int waves = Waves;
-  using Stream = RingStream<M, C, waves>;
+  static constexpr int resident_workgroups = M::ring_bytes / (Waves * RingBytes);  // of a multiprocessor
+  using Stream = RingStream<M, C, waves, RingBytes>;
   static constexpr int chunks = C::head_size / 4;      // a thread merges four elements of a row
   static constexpr int row_floats = C::head_size + 4;  // of a wave's output in LDS: rows lie in different banks
   // With two merge buffers the waves of an item need not wait until the item before has been read.
@@ -37,21 +39,22 @@ struct RingKernel {
   static constexpr int lds_bytes = facts_offset + (C::general ? waves * Products::rows * int(sizeof(RowFacts)) : 0);
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
+    wave.allow_next_launch();
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    WorkList list(p.items, header.num_items, p.columns, wave.workgroup_x(), wave.workgroups_x());
+    WorkList list(wave, p, header.num_items);
     Work work = list.read(wave);  // the list has room for it, so it need not wait for the count
     if (header.stamp != p.stamp || list.at_end()) {
       if (header.stamp != p.stamp) report(wave, p.header, PlanError::other_shape, 0);
       return wave.await_previous_launch();
     }
-    // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries and caches may not.
+    // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries may not, and of the
+    // caches only what DecodeArgs::cache_is_ready promises.
+    typename Stream::Cursor cursor(wave, p, list, work);
+    const int early = p.cache_is_ready ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
     Stream stream(wave, wave.lds() + wave.index() * Stream::lds_bytes,
-                  wave.lds() + bookkeeping_offset + wave.index() * Stream::bookkeeping_bytes,
-                  typename Stream::Cursor(wave, p, list, work));
+                  wave.lds() + bookkeeping_offset + wave.index() * Stream::bookkeeping_bytes, cursor);
     Work next = list.next_or(wave, work);  // where the list stands
-    wave.allow_next_launch();
-    wave.await_previous_launch();
-    stream.open(wave);
+    stream.open(wave, early);
     QueryRegisters<M, C> query, next_query;
     request_query(wave, p, work, query);
     for (int buffer = 0;; buffer = buffer + 1 == merge_buffers ? 0 : buffer + 1) {
@@ -68,10 +71,8 @@ struct RingKernel {
   }
 
  private:
-  using ItemFeatures = std::conditional_t<C::general, TileFeatures, NoFeatures>;
-
   static HPA_DEVICE void request_query(const Wave& wave, const Params& p, const Work& work, QueryRegisters<M, C>& query) {
-    const Rows rows = p.rows_of(work);
+    const Rows rows = p.rows_of(wave, work);
     query.request(wave, [&](int row) {
       const RowPlace at = rows.inside(row);
       return p.query.at(work.item.query_row + at.query_row, at.head);
@@ -82,7 +83,7 @@ struct RingKernel {
   static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Work& work, const QueryRegisters<M, C>& query, Stream& stream,
                                      int buffer, RequestNextQuery&& request_next_query) {
     const Item& item = work.item;
-    const Rows rows = p.rows_of(work);
+    const Rows rows = p.rows_of(wave, work);
     const std::int32_t tiles = tiles_of<Traits::tokens>(item, rows.count);
     Softmax softmax;
     softmax.clear(wave);

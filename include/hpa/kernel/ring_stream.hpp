@@ -24,7 +24,7 @@ struct QueryRegisters {
         const char* const row = row_address(slot * Products::rows_a_slot + Products::query_at(lane, 0, 0).token);
         HPA_UNROLL
         for (int step = 0; step < Traits::steps; ++step)
-          load_runs<typename M::Wave, C::query, Products::query_run>(wave, operand[step][slot][lane], [&](int i) {
+          load_runs<typename M::Wave, C::query, Products::query_run, true>(wave, operand[step][slot][lane], [&](int i) {
             return row + Products::query_at(lane, step, i).element * size_of(C::query);
           });
       }
@@ -128,13 +128,13 @@ class StagedTile {
 };
 
 /// The ring of one wave.
-template <class M, class C, int Waves>
+template <class M, class C, int Waves, int RingBytes>
 class RingStream {
  public:
   using Tile = StagedTile<M, C>;
   using Wave = typename M::Wave;
   using Cursor = TileCursor<M, C, Waves>;
-  static constexpr int stages = M::ring_bytes / Tile::bytes;
+  static constexpr int stages = RingBytes / Tile::bytes;
   using Copies = std::conditional_t<
       C::token_scales,
       typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values, typename Tile::Scales, typename Tile::Scales>,
@@ -146,12 +146,15 @@ class RingStream {
   HPA_DEVICE RingStream(Wave& wave, std::byte* ring, std::byte* bookkeeping, const Cursor& cursor)
       : cursor_(cursor), ring_(ring), copies_(wave, bookkeeping) {}
 
-  HPA_DEVICE void open(Wave& wave) {
-    HPA_UNROLL
+  /// Asks for the wave's first tiles, `early` of them before the kernel before this one has ended.
+  HPA_DEVICE void open(Wave& wave, int early) {
+    HPA_DO_NOT_UNROLL
     for (int stage = 0; stage < stages; ++stage) {
+      if (stage == early) wave.await_previous_launch();
       release_keys(wave);
       release_values(wave);
     }
+    if (early >= stages) wave.await_previous_launch();
     cursor_.look_ahead(wave);
   }
 

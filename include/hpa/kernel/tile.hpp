@@ -24,13 +24,16 @@ struct TileTraits {
   static_assert(C::head_size % Products::element_step == 0 && C::head_size % Products::dim_step == 0);
 };
 
-/// Copies a lane's share of an operand from memory: runs of `Run` elements of `Type` that are next to each other there.
-template <class Wave, DType Type, int Run, int N, class Address>
+/// Copies a lane's share of an operand from memory: runs of `Run` elements of `Type` that are next to each other there. `Shared`: other
+/// waves of the workgroup load the same.
+template <class Wave, DType Type, int Run, bool Shared = false, int N, class Address>
 HPA_DEVICE void load_runs(const Wave& wave, Words<N>& operand, Address&& address_of_element) {
   constexpr int run_words = Run * size_of(Type) / 4;
   HPA_UNROLL
   for (int run = 0; run < N / run_words; ++run) {
-    const auto piece = wave.template load<Words<run_words>>(address_of_element(run * Run));
+    Words<run_words> piece;
+    if constexpr (Shared) piece = wave.template load_shared<Words<run_words>>(address_of_element(run * Run));
+    else piece = wave.template load<Words<run_words>>(address_of_element(run * Run));
     HPA_UNROLL
     for (int i = 0; i < run_words; ++i) operand.word[run * run_words + i] = piece.word[i];
   }

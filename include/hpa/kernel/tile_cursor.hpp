@@ -5,39 +5,52 @@
 
 namespace hpa::kernel {
 
-/// An item for one column: a KV head, and which of its query rows.
+/// An item for one KV head.
 struct Work {
   Item item;
-  std::int32_t column;
+  std::int32_t kv_head;
 };
 
-/// Columns are KV heads and, where a head has more query rows than one pass serves, parts of its rows: (head, part), parts fastest.
+/// Grid y covers passes over the query rows of a KV head, where one pass does not serve all of them.
 template <class C>
 struct RingParams : DecodeParamsOf<C> {
-  std::int32_t columns, parts_a_head;
+  std::int32_t num_kv_heads;
+  std::int32_t item_step, head_step;  // by length: from one piece of work of a workgroup to the next, the grid's width
   using Rows = QueryRows<C, C::tile_rows>;
 
-  HPA_HOST_DEVICE std::int32_t kv_head(std::int32_t column) const { return parts_a_head == 1 ? column : column / parts_a_head; }
-  HPA_HOST_DEVICE std::int32_t part(std::int32_t column) const { return parts_a_head == 1 ? 0 : column % parts_a_head; }
-  HPA_DEVICE Rows rows_of(const Work& work) const { return Rows::of(kv_head(work.column), part(work.column), this->gqa, work.item); }
+  template <class Wave>
+  HPA_DEVICE Rows rows_of(const Wave& wave, const Work& work) const {
+    return Rows::of(work.kv_head, wave.workgroup_y(), this->gqa, work.item);
+  }
 };
 
-/// One workgroup's share of all (item, column) pairs: every so many, columns running fastest.
+/// One workgroup's share of all (item, KV head) pairs. By length: every so many, heads running fastest. Balanced: neighbouring items
+/// for one head.
 class WorkList {
  public:
-  HPA_DEVICE WorkList(const Item* items, std::int32_t num_items, std::int32_t columns, std::int32_t first, std::int32_t stride)
-      : items_(items), num_items_(num_items), columns_(columns), item_(first / columns), column_(first % columns),
-        item_step_(stride / columns), column_step_(stride % columns) {}
+  template <class Wave, class C>
+  HPA_DEVICE WorkList(const Wave& wave, const RingParams<C>& p, std::int32_t num_items)
+      : items_(p.items), num_kv_heads_(p.num_kv_heads), end_(num_items), item_step_(p.item_step), head_step_(p.head_step) {
+    // The last workgroups come first: those with a piece less than others are then the first to start, which lie on as many
+    // multiprocessors as there are of them, where launches overlap; the last to start lie in pairs.
+    const std::int32_t place = p.shares == nullptr ? wave.workgroups_x() - 1 - wave.workgroup_x() : wave.workgroup_x();
+    item_ = std::int32_t(unsigned(place) / unsigned(p.num_kv_heads));
+    kv_head_ = place - item_ * p.num_kv_heads;
+    if (p.shares == nullptr) return;
+    const std::int32_t share = item_;
+    item_ = wave.uniform(p.shares + share), end_ = wave.uniform(p.shares + share + 1);
+    if (item_ >= end_) item_ = end_ = 0;  // so that read() finds the list's first item
+  }
 
-  HPA_DEVICE bool at_end() const { return item_ >= num_items_; }
+  HPA_DEVICE bool at_end() const { return item_ >= end_; }
   template <class Wave>
   HPA_DEVICE Work read(const Wave& wave) const {
-    return {wave.uniform(items_ + item_), column_};
+    return {wave.uniform(items_ + item_), kv_head_};
   }
   HPA_DEVICE void advance() {
     item_ += item_step_;
-    column_ += column_step_;
-    if (column_ >= columns_) column_ -= columns_, ++item_;
+    kv_head_ += head_step_;
+    if (kv_head_ >= num_kv_heads_) kv_head_ -= num_kv_heads_, ++item_;
   }
   /// The next piece of work, if there is one, otherwise `last`.
   template <class Wave>
@@ -48,10 +61,10 @@ class WorkList {
 
  private:
   const Item* items_;
-  std::int32_t num_items_, columns_, item_, column_, item_step_, column_step_;
+  std::int32_t num_kv_heads_, item_ = 0, kv_head_ = 0, end_, item_step_, head_step_;
 };
 
-/// Tiles of an item for one column, `rows` of whose query rows it serves.
+/// Tiles of an item for a pass that serves `rows` of its query rows.
 template <int TileTokens>
 HPA_DEVICE std::int32_t tiles_of(const Item& item, std::int32_t rows) {
   return rows > 0 ? std::int32_t(unsigned(item.end - item.begin + TileTokens - 1) / unsigned(TileTokens)) : 0;
@@ -89,6 +102,13 @@ class TileCursor {
   HPA_DEVICE const Lane<const char*>& value_scales() const { return scales_.values; }
   HPA_DEVICE bool negative_id() const { return negative_id_; }
 
+  /// Before the first next(): how many of the wave's first tiles hold none of the last `rows` tokens of `first`'s sequence.
+  HPA_DEVICE std::int32_t tiles_before_last(const Wave& wave, const Work& first, std::int32_t rows) const {
+    const std::int32_t tokens = first.item.seq_len - rows - first.item.begin;
+    const std::int32_t tiles = tiles_of_wave(tokens > 0 ? std::int32_t(unsigned(tokens) / unsigned(tile_tokens)) : 0, wave.index(), Waves);
+    return tiles < count_ ? tiles : count_;
+  }
+
   HPA_DEVICE void next(Wave& wave) {
     if (++used_ == count_) advance(wave);
   }
@@ -104,7 +124,7 @@ class TileCursor {
   /// Consecutive tiles of the wave in one item.
   struct Chunk {
     Lane<std::int32_t> blocks;
-    std::int32_t first_token, column;
+    std::int32_t first_token, kv_head;
     std::int32_t count = unknown;  // unknown: not asked for yet; 0: no tiles are left
   };
 
@@ -120,7 +140,7 @@ class TileCursor {
   HPA_DEVICE void locate(Wave& wave, const Chunk& chunk) {
     using Slab = VllmSlab<C::kv, C::block_size>;
     const DecodeParams& caches = params_;  // token scales have keys too
-    const KvView keys = caches.keys.head(params_.kv_head(chunk.column)), values = caches.values.head(params_.kv_head(chunk.column));
+    const KvView keys = caches.keys.head(chunk.kv_head), values = caches.values.head(chunk.kv_head);
     Lane<bool> negative;
     used_ = 0, count_ = chunk.count;
     wave.each([&](int lane) {
@@ -129,7 +149,7 @@ class TileCursor {
       negative[lane] = block < 0;
       keys_[lane] = keys.slab(block < 0 ? 0 : block) + Slab::key_offset(slot, 0);
       values_[lane] = values.slab(block < 0 ? 0 : block) + Slab::value_offset(slot, 0);
-      if constexpr (C::token_scales) locate_scales(lane, params_.kv_head(chunk.column), block < 0 ? 0 : block, slot);
+      if constexpr (C::token_scales) locate_scales(lane, chunk.kv_head, block < 0 ? 0 : block, slot);
     });
     negative_id_ = wave.any(negative);
   }
@@ -145,16 +165,16 @@ class TileCursor {
   /// Asks for the ids of the next tiles.
   HPA_DEVICE Chunk fetch(Wave& wave) {
     Chunk chunk;
-    chunk.first_token = chunk.column = chunk.count = 0;
+    chunk.first_token = chunk.kv_head = chunk.count = 0;
     wave.each([&](int lane) { chunk.blocks[lane] = 0; });
     for (; !done_; next_work(wave)) {
       const Item& item = work_.item;
-      const auto tiles = tiles_of<tile_tokens>(item, params_.rows_of(work_).count);
+      const auto tiles = tiles_of<tile_tokens>(item, params_.rows_of(wave, work_).count);
       const std::int32_t left = tiles_of_wave(tiles, wave.index(), Waves) - tiles_done_;
       if (left <= 0) continue;
       chunk.count = left < M::width ? left : M::width;
       chunk.first_token = item.begin + (wave.index() + tiles_done_ * Waves) * tile_tokens;
-      chunk.column = work_.column;
+      chunk.kv_head = work_.kv_head;
       tiles_done_ += chunk.count;
       const std::int32_t* const row = params_.block_tables + item.sequence * params_.table_row_stride;
       wave.each([&](int lane) {

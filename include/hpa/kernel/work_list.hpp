@@ -10,16 +10,20 @@ namespace hpa::kernel {
 
 HPA_HOST_DEVICE constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Tokens of a partition as a function of the row's length and of the shape alone, so that a row's bits never depend on its
-/// neighbours. Measured on both makers' chips: long partitions win, and a cut pays only where rows cannot fill the chip.
+/// By length: tokens of a partition as a function of the row's length and of the shape alone, so that a row's bits never depend on
+/// its neighbours. Measured on both makers' chips: long partitions win, and a cut pays only where rows cannot fill the chip.
+/// Balanced: rows laid end to end are cut into `shares` of equal cost.
 struct PartitionRule {
   int fixed = 0;           // tokens a partition whatever the length; 0 = by the rest
   int rows = 1;            // (sequence, KV head) pairs that the shape allows
   int compute_units = 1;   // of the chip
+  std::uint32_t share_of_rows = 0;  // rows / compute_units in units of 2^-32, rounded up; where rows do not fill the chip
   int whole_row_tokens = 4096;
   int long_partition = 2048;
   int min_partition = 128;
   int min_saving = 0;      // a cut that takes fewer tokens off a workgroup is not made
+  int shares = 0;          // balanced: workgroups a (KV head, pass over its query rows), each with one share; 0 = by length
+  int row_cost = 0;        // balanced: what a row costs beside its tokens, in tokens
   static constexpr int max_long_partitions = 64;  // of a row in a batch that fills the chip: longer rows get longer partitions
 
   HPA_HOST_DEVICE constexpr bool rows_fill_the_chip() const { return rows >= compute_units; }
@@ -30,12 +34,18 @@ struct PartitionRule {
       if (seq_len <= whole_row_tokens) return whole_row_tokens;
       return power_of_two_from(long_partition, ceil_div(seq_len, max_long_partitions));
     }
-    const std::int64_t cut = power_of_two_from(min_partition, fair_share(seq_len));
+    // At least a workgroup's fair share, without a division: the product is that share or up to one less.
+    std::int64_t cut = power_of_two_from(min_partition, std::int64_t(std::uint64_t(seq_len) * share_of_rows >> 32));
+    if (cut * compute_units < seq_len * rows) cut *= 2;
     return seq_len - cut < min_saving ? power_of_two_from(cut, seq_len) : cut;
   }
 
   HPA_HOST_DEVICE constexpr std::int64_t partitions(std::int64_t seq_len) const {
-    return seq_len == 0 ? 1 : ceil_div(seq_len, tokens(seq_len));
+    return partitions_of(std::int32_t(seq_len), std::int32_t(tokens(seq_len)));
+  }
+  /// Of a row that is cut every so many tokens; an empty row has one.
+  static HPA_HOST_DEVICE constexpr std::int32_t partitions_of(std::int32_t seq_len, std::int32_t tokens) {
+    return seq_len <= tokens ? 1 : std::int32_t(std::uint32_t(seq_len - 1) / std::uint32_t(tokens)) + 1;
   }
 
   /// At least partitions(seq_len) for every seq_len up to `max_seq_len`; sizes the workspace.
@@ -54,12 +64,15 @@ struct PartitionRule {
 
  private:
   /// Tokens of every workgroup if all rows were as long. seq_len less this never falls as seq_len grows.
-  HPA_HOST_DEVICE constexpr std::int64_t fair_share(std::int64_t seq_len) const { return ceil_div(seq_len * rows, compute_units); }
+  constexpr std::int64_t fair_share(std::int64_t seq_len) const { return ceil_div(seq_len * rows, compute_units); }
   static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
   static constexpr std::int64_t max(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+  /// The smallest power of two that is at least both; `start` is one, and `at_least` below 2^32.
   static HPA_HOST_DEVICE constexpr std::int64_t power_of_two_from(std::int64_t start, std::int64_t at_least) {
-    while (start < at_least) start *= 2;
-    return start;
+    auto bits = std::uint32_t(at_least > 0 ? at_least - 1 : 0);
+    bits |= bits >> 1, bits |= bits >> 2, bits |= bits >> 4, bits |= bits >> 8, bits |= bits >> 16;
+    const auto power = std::int64_t{bits} + 1;
+    return power > start ? power : start;
   }
 };
 

@@ -1,0 +1,151 @@
+// plan for Split::balanced: every workgroup gets the same cost.
+#pragma once
+
+#include "hpa/kernel/plan_kernel.hpp"
+
+namespace hpa::kernel {
+
+/// Rows lie end to end on a line, each as long as it costs: `row_cost`, then its tokens. Borders at multiples of `share` cut the line
+/// into shares. A border makes a cut unless that would leave an item of less than `min_tokens` at either end of the row: then the
+/// row is whole on one of its sides.
+struct CostLine {
+  static constexpr int grain = 64;  // cuts are at multiples of so many tokens
+  std::int32_t row_cost, min_tokens;
+  std::int64_t share;
+
+  /// Borders [first, end) lie in a row; those from `first_cut` on make its `items` items.
+  struct Borders {
+    std::int32_t first, end, first_cut, items;
+  };
+
+  static HPA_HOST_DEVICE constexpr std::int64_t share_of(const PartitionRule& rule, std::int64_t all) {
+    const std::int64_t share = ceil_div(all, rule.shares), least = rule.row_cost + rule.min_partition + grain;
+    return share > least ? share : least;  // at most one border is too near to a row's start, and one to its end
+  }
+  static HPA_HOST_DEVICE constexpr std::int64_t cost(const PartitionRule& rule, std::int32_t tokens) {
+    return rule.row_cost + (std::int64_t{tokens} + grain - 1) / grain * grain;
+  }
+  HPA_HOST_DEVICE constexpr std::int32_t first_border_from(std::int64_t position) const { return std::int32_t(ceil_div(position, share)); }
+
+  /// Of a row that begins at `start`, costs `cost` and has `tokens`.
+  HPA_HOST_DEVICE constexpr Borders borders(std::int64_t start, std::int64_t cost, std::int32_t tokens) const {
+    Borders b{first_border_from(start), first_border_from(start + cost), 0, 1};
+    if (b.first == b.end) return b;
+    b.first_cut = b.first + (b.first * share - start < row_cost + min_tokens ? 1 : 0);
+    const std::int32_t last_cut = b.end - 1 - ((b.end - 1) * share - start > row_cost + tokens - min_tokens ? 1 : 0);
+    if (last_cut >= b.first_cut) b.items = last_cut - b.first_cut + 2;
+    return b;
+  }
+  /// Tokens of the row before a border that makes a cut.
+  HPA_HOST_DEVICE constexpr std::int32_t tokens_before(std::int32_t border, std::int64_t start) const {
+    return std::int32_t((border * share - start - row_cost) / grain * grain);
+  }
+};
+
+struct PieceCounts {
+  std::int32_t items, slots, split_rows;
+  HPA_HOST_DEVICE constexpr PieceCounts operator+(const PieceCounts& o) const {
+    return {items + o.items, slots + o.slots, split_rows + o.split_rows};
+  }
+};
+
+template <class M>
+struct BalancedPlanKernel {
+  using Machine = M;
+  using Params = PlanParams;
+  using Wave = typename M::Wave;
+  using Stride = PlanStride<M>;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+  static constexpr bool starts_early = true;
+  static constexpr int waves = Stride::waves;
+  static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes;
+  static constexpr int cost_bytes = Stride::template Scan<std::int64_t>::lds_bytes;
+  static constexpr int counts_bytes = Stride::template Scan<PieceCounts>::lds_bytes;
+  static constexpr int other_bytes = cost_bytes > counts_bytes ? cost_bytes : counts_bytes;
+  static constexpr int lds_bytes = earlier_bytes > other_bytes ? earlier_bytes : other_bytes;
+
+  static HPA_DEVICE void run(Wave& wave, const Params& p) {
+    wave.await_previous_launch();
+    Stride::clear_error(wave, p);
+    const bool one_stride = p.num_seqs <= Stride::sequences;
+    std::int64_t all = 0;  // cost of all sequences
+    CostLine line{};
+    PieceCounts before{};
+    HPA_DO_NOT_UNROLL
+    for (int pass = one_stride ? 1 : 0; pass < 2; ++pass) {  // the first one only adds up
+      Earlier earlier{};
+      std::int64_t start = 0;
+      HPA_DO_NOT_UNROLL
+      for (std::int32_t first = 0; first < p.num_seqs; first += Stride::sequences) {
+        wave.refresh();
+        Lane<Request> requests;
+        Lane<std::int64_t> starts;
+        Stride::read(wave, p, first, requests, earlier);
+        wave.each([&](int lane) { starts[lane] = cost_of(p, requests[lane]); });
+        const std::int64_t cost = Stride::template Scan<std::int64_t>::exclusive(wave, starts, wave.lds());
+        if (pass == 0 || one_stride) all += cost;
+        if (pass == 0) continue;
+        line = {p.rule.row_cost, p.rule.min_partition, CostLine::share_of(p.rule, all)};
+        before = before + write_stride(wave, p, line, first, requests, starts, start, before);
+        start += cost;
+      }
+    }
+    wave.each([&](int lane) {  // shares that are left are empty
+      HPA_DO_NOT_UNROLL
+      for (std::int32_t k = line.first_border_from(all) + wave.index() * M::width + lane; k <= p.rule.shares; k += waves * M::width)
+        p.shares[k] = before.items;
+    });
+    Stride::write_counts(wave, p, before.items, before.split_rows);
+  }
+
+ private:
+  /// `starts`: where on the line, counted from `start`; `before`: what the strides before this one need. Returns what this one needs.
+  static HPA_DEVICE PieceCounts write_stride(Wave& wave, const PlanParams& p, const CostLine& line, std::int32_t first,
+                                             const Lane<Request>& requests, Lane<std::int64_t>& starts, std::int64_t start,
+                                             const PieceCounts& before) {
+    Lane<CostLine::Borders> borders;
+    Lane<PieceCounts> counts;
+    wave.each([&](int lane) {
+      const Request& request = requests[lane];
+      starts[lane] += start;
+      borders[lane] = line.borders(starts[lane], cost_of(p, request), span_of(p, request).tokens);
+      counts[lane] = count(request, borders[lane].items);
+    });
+    const PieceCounts sum = Stride::template Scan<PieceCounts>::exclusive(wave, counts, wave.lds());
+    wave.each([&](int lane) {
+      const std::int32_t sequence = Stride::sequence(wave, first, lane);
+      if (requests[lane].active) write(p, line, requests[lane], borders[lane], sequence, starts[lane], before + counts[lane]);
+      Stride::report(wave, p, requests[lane], sequence);
+    });
+    return sum;
+  }
+
+  static HPA_DEVICE std::int64_t cost_of(const PlanParams& p, const Request& request) {
+    return request.active ? CostLine::cost(p.rule, span_of(p, request).tokens) : 0;
+  }
+  static HPA_DEVICE PieceCounts count(const Request& request, std::int32_t items) {
+    if (!request.active) return {0, 0, 0};
+    return {items, items > 1 ? items : 0, items > 1 ? request.rows() : 0};
+  }
+
+  static HPA_DEVICE void write(const PlanParams& p, const CostLine& line, const Request& request, const CostLine::Borders& b,
+                               std::int32_t sequence, std::int64_t start, const PieceCounts& before) {
+    const Span span = span_of(p, request);
+    std::int32_t begin = 0;
+    HPA_DO_NOT_UNROLL
+    for (std::int32_t i = 0; i < b.items; ++i) {
+      const std::int32_t end = i + 1 < b.items ? line.tokens_before(b.first_cut + i, start) : span.tokens;
+      write_item(p, request, sequence, before.items + i, span.begin + begin, end - begin, b.items > 1 ? before.slots + i : -1);
+      begin = end;
+    }
+    if (b.items > 1) write_split_rows(p, request, before.split_rows, before.slots, b.items);
+    HPA_DO_NOT_UNROLL
+    for (std::int32_t k = b.first; k < b.end; ++k) {
+      const std::int32_t cuts = k < b.first_cut ? 0 : k - b.first_cut + 1;
+      p.shares[k] = before.items + (cuts < b.items ? cuts : b.items);
+    }
+  }
+};
+
+}  // namespace hpa::kernel
