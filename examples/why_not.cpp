@@ -69,6 +69,9 @@ void declare(CLI::App& app, Options& options) {
   app.add_flag("--soft-cap", shape.soft_cap, "a soft cap on logits");
   app.add_flag("--sinks", shape.sinks, "attention sinks");
   app.add_flag("--lse", shape.lse, "log-sum-exp output");
+  app.add_flag("!--not-causal", shape.causal, "every row sees all keys");
+  app.add_flag("--tree-mask", shape.tree_mask, "a tree mask among the new tokens");
+  app.add_flag("--token-scales", shape.token_scales, "i8 cache with a scale for each token and head");
   app.add_option("--gcn-arch", options.gcn_arch, "architecture that vLLM's rule is asked for")->capture_default_str();
 }
 
@@ -82,9 +85,8 @@ void print_answer(const char* who, const hpa::Verdict& verdict) {
 void print_kernel(const hpa::DecodeShape& shape, const hpa::Device& device) {
   hpa::default_menu::dispatch(shape, [&](auto config) {
     using Config = decltype(config);
-    fmt::print("{:<16}head size {}, block size {}, query {}, cache {}, out {}{}\n", "  kernel", Config::head_size,
-               Config::block_size, hpa::name(Config::query), hpa::name(Config::kv), hpa::name(Config::out),
-               Config::alibi ? ", ALiBi" : "");
+    fmt::print("{:<16}head size {}, block size {}, query {}, cache {}, {}\n", "  kernel", Config::head_size, Config::block_size,
+               hpa::name(Config::query), hpa::name(Config::kv), hpa::name(Config::features));
   });
   fmt::print("{:<16}{} query heads a KV head\n", "  GQA ratio", shape.gqa_ratio());
   fmt::print("{:<16}{} bytes\n", "  workspace", hpa::workspace_bytes(shape, device));

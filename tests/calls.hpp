@@ -20,10 +20,18 @@ using Machines = std::tuple<arch::DefaultMachine>;
 template <class Machine>
 using full_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>,
                            axis<DType::f16, DType::bf16>, Machine>;
+/// All sizes, and nothing but the plain case.
+template <class Machine>
+using plain_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64, 128>, axis<16, 32>, axis<Features::plain>,
+                            axis<DType::f16, DType::bf16>, Machine>;
 /// For what does not depend on sizes: less to compile.
 template <class Machine>
 using small_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64>, axis<16>, axis<Features::plain, Features::all>,
                             axis<DType::f16, DType::bf16>, Machine>;
+
+/// The one kernel of a type and a set of features.
+template <class Machine, DType Type = DType::f16, Features Can = Features::all>
+using one_menu = menu_for<axis<Type>, axis<64>, axis<16>, axis<Can>, axis<Type>, Machine>;
 
 inline Device this_device() {
   Device device;

@@ -60,6 +60,18 @@ class PagedCase {
     return args_at([](const Buffer& buffer) { return const_cast<std::uint8_t*>(buffer.data()); });
   }
 
+  /// Tokens that some row of the sequence sees.
+  reference::KeyRange visible_to_any(int sequence) const {
+    const DecodeArgs host = host_args();
+    const int rows = reference::rows_of(host, sequence).count;
+    reference::KeyRange all = reference::visible_keys(shape(), host, sequence, rows - 1);
+    for (int i = 0; i < rows; ++i) {
+      const reference::KeyRange keys = reference::visible_keys(shape(), host, sequence, i);
+      if (!keys.empty()) all.begin = std::min(all.begin, keys.begin);
+    }
+    return all;
+  }
+
   std::int32_t& block_table(int sequence, int column) {
     return block_tables.as<std::int32_t>()[sequence * strides_.table_row + column];
   }
@@ -452,18 +464,6 @@ class PagedCase {
       case Tail::random: return encoded(50.f * normal(bits(spec.seed, tail_content, index)), true);
     }
     return 0;
-  }
-
-  /// Tokens that some row of the sequence sees.
-  reference::KeyRange visible_to_any(int sequence) const {
-    const DecodeArgs host = host_args();
-    const int rows = reference::rows_of(host, sequence).count;
-    reference::KeyRange all = reference::visible_keys(shape(), host, sequence, rows - 1);
-    for (int i = 0; i < rows; ++i) {
-      const reference::KeyRange keys = reference::visible_keys(shape(), host, sequence, i);
-      if (!keys.empty()) all.begin = std::min(all.begin, keys.begin);
-    }
-    return all;
   }
 
   void write_tails(int sequence) {

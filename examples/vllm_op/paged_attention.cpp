@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "hpa/hpa.hpp"
+#include "menus.hpp"
 
 namespace vllm_op {
 
@@ -12,14 +13,14 @@ namespace {
 /// The op's integers have 64 bits, a shape's 32. A value that does not fit becomes one that check() refuses.
 int narrow(std::int64_t value) { return int(std::clamp<std::int64_t>(value, -1, std::numeric_limits<int>::max())); }
 
-/// vLLM's "fp8" is the format that the chip has: fnuz on gfx942, OCP elsewhere. The library is told by name.
-hpa::DType fp8_of(hpa::Arch arch) { return arch == hpa::Arch::gfx942 ? hpa::DType::e4m3_fnuz : hpa::DType::e4m3_ocp; }
+bool is_fp8(std::string_view kv_cache_dtype) { return kv_cache_dtype == "fp8" || kv_cache_dtype == "fp8_e4m3"; }
 
 /// The shape of a call. Made anew in every call: it is a dozen integers.
 hpa::DecodeShape shape_of(const Tensors& tensors, std::int64_t num_kv_heads, std::int64_t block_size, std::int64_t max_seq_len,
-                          bool has_alibi_slopes) {
+                          hpa::DType kv) {
   hpa::DecodeShape shape;
-  shape.query = shape.kv = shape.out = tensors.dtype;
+  shape.query = shape.out = tensors.dtype;
+  shape.kv = kv;
   shape.head_size = tensors.head_size;
   shape.block_size = narrow(block_size);
   shape.num_heads = tensors.num_heads;
@@ -27,7 +28,6 @@ hpa::DecodeShape shape_of(const Tensors& tensors, std::int64_t num_kv_heads, std
   shape.max_seqs = tensors.num_seqs;
   shape.max_seq_len = narrow(max_seq_len);
   shape.max_query_len = 1;  // sequences with other numbers of query rows are skipped, as by the op
-  shape.alibi = has_alibi_slopes;
   return shape;
 }
 
@@ -43,10 +43,11 @@ hpa::Verdict paged_attention(void* out, float* /*exp_sums*/, float* /*max_logits
   hpa::Device device;
   if (hpa::Verdict v = hpa::current_device(&device); !v) return v;
 
-  hpa::DecodeShape shape = shape_of(tensors, num_kv_heads, block_size, max_seq_len, alibi_slopes != nullptr);
-  const bool fp8_cache = kv_cache_dtype == "fp8" || kv_cache_dtype == "fp8_e4m3";
+  const bool fp8_cache = is_fp8(kv_cache_dtype);
   if (!fp8_cache && kv_cache_dtype != "auto") return {hpa::Status::invalid_argument, "kv_cache_dtype", "must be auto, fp8 or fp8_e4m3"};
-  if (fp8_cache) shape.kv = fp8_of(device.arch);
+  hpa::DecodeShape shape =
+      shape_of(tensors, num_kv_heads, block_size, max_seq_len, fp8_cache ? fp8_of(device.arch) : tensors.dtype);  // told by name
+  shape.alibi = alibi_slopes != nullptr;
   if (fp8_out_scale != nullptr) shape.out = fp8_of(device.arch);
   if (scale == 0) return {hpa::Status::invalid_argument, "scale", "must not be 0"};  // which asks the library for its default
 
@@ -70,17 +71,20 @@ hpa::Verdict paged_attention(void* out, float* /*exp_sums*/, float* /*max_logits
   args.out_scale = fp8_out_scale;
 
   // Both in one call, as the op must: it is all that a layer sees. README.md says how to plan once a step.
-  return hpa::paged_attention(shape, args, {tmp_out, tensors.tmp_out_bytes}, stream);
+  const hpa::Workspace workspace{tmp_out, tensors.tmp_out_bytes};
+  return fp8_cache ? hpa::paged_attention<Fp8Menu>(shape, args, workspace, stream) : hpa::paged_attention(shape, args, workspace, stream);
 }
 
 std::size_t workspace_bytes(const Tensors& tensors, int max_num_seqs, std::int64_t num_kv_heads, std::int64_t block_size,
-                            std::int64_t max_seq_len, bool has_alibi_slopes) {
+                            std::int64_t max_seq_len, std::string_view kv_cache_dtype) {
   hpa::Device device;
   if (!hpa::current_device(&device)) return 0;
-  hpa::DecodeShape shape = shape_of(tensors, num_kv_heads, block_size, max_seq_len, has_alibi_slopes);
+  const bool fp8_cache = is_fp8(kv_cache_dtype);
+  hpa::DecodeShape shape =
+      shape_of(tensors, num_kv_heads, block_size, max_seq_len, fp8_cache ? fp8_of(device.arch) : tensors.dtype);
   std::size_t largest = 0;
   for (shape.max_seqs = 1; shape.max_seqs <= max_num_seqs; ++shape.max_seqs)  // fewer sequences can need more: they are cut finer
-    largest = std::max(largest, hpa::workspace_bytes(shape, device));
+    largest = std::max(largest, fp8_cache ? hpa::workspace_bytes<Fp8Menu>(shape, device) : hpa::workspace_bytes(shape, device));
   return largest;
 }
 

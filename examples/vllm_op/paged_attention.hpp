@@ -1,5 +1,5 @@
-// vLLM's op `paged_attention` (csrc/rocm/attention.cu) on this library. Copy this file and paged_attention.cpp; README.md has the
-// notes on memory, on what differs and on what to do better.
+// vLLM's op `paged_attention` (csrc/rocm/attention.cu) on this library. Copy this file, paged_attention.cpp, menus.hpp
+// and paged_attention_fp8.cpp; README.md has the notes on memory, on what differs and on what to do better.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace vllm_op {
 
 /// What the op reads off its tensors and raw pointers do not tell. Strides are in elements; 0 = dense.
 struct Tensors {
-  hpa::DType dtype = hpa::DType::bf16;  // query.dtype, and the cache's when kv_cache_dtype is "auto"
+  hpa::DType dtype = hpa::DType::bf16;  // query.dtype, the cache's when kv_cache_dtype is "auto", and out's without fp8_out_scale
   int num_seqs = 0;                     // block_tables.size(0)
   int num_heads = 0;                    // query.size(1)
   int head_size = 0;                    // query.size(2)
@@ -24,6 +24,11 @@ struct Tensors {
   std::int64_t kv_head_stride = 0;      // key_cache.stride(1); likewise
   std::size_t tmp_out_bytes = 0;        // tmp_out.nbytes()
 };
+
+/// What vLLM's "fp8" is: the e4m3 format that the chip has, fnuz on gfx942 and OCP elsewhere. Caches and FP8 output are in it.
+constexpr hpa::DType fp8_of(hpa::Arch arch) {
+  return arch == hpa::Arch::gfx942 ? hpa::DType::e4m3_fnuz : hpa::DType::e4m3_ocp;
+}
 
 /// The op. Arguments in its order, then what raw pointers lose: the tensors' sizes and the stream. Launches and returns; legal while
 /// the stream is being captured. exp_sums and max_logits are not used; tmp_out is the workspace, workspace_bytes() large.
@@ -40,14 +45,14 @@ hpa::Verdict paged_attention(void* out,                            // [rows, num
                              const std::int32_t* query_start_loc,  // [num_seqs + 1] or nullptr
                              std::int64_t block_size, std::int64_t max_seq_len,
                              const float* alibi_slopes,            // [num_heads] or nullptr
-                             std::string_view kv_cache_dtype,      // "auto"
-                             const float* k_scale, const float* v_scale,  // one float each; not read with "auto"
-                             const float* fp8_out_scale,           // nullptr
+                             std::string_view kv_cache_dtype,      // "auto", "fp8" or "fp8_e4m3"
+                             const float* k_scale, const float* v_scale,  // one float each or nullptr; not read with "auto"
+                             const float* fp8_out_scale,           // one float, and out is FP8; or nullptr
                              const Tensors& tensors, hpa::Stream stream);
 
 /// Bytes of tmp_out for calls with up to `max_num_seqs` sequences of up to `max_seq_len` tokens on the current device; 0 when the op
 /// would refuse the call. `tensors` gives the types and sizes; its num_seqs does not matter.
 std::size_t workspace_bytes(const Tensors& tensors, int max_num_seqs, std::int64_t num_kv_heads, std::int64_t block_size,
-                            std::int64_t max_seq_len, bool has_alibi_slopes = false);
+                            std::int64_t max_seq_len, std::string_view kv_cache_dtype = "auto");
 
 }  // namespace vllm_op

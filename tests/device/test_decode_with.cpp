@@ -10,11 +10,12 @@ using hpa::Config;
 using hpa::DecodeArgs;
 using hpa::DecodeShape;
 using hpa::DType;
+using hpa::Features;
 using hpa::Status;
 using hpa::Verdict;
 using hpa::Workspace;
 using hpa::test::CaseSpec;
-using hpa::test::full_menu;
+using hpa::test::small_menu;
 using hpa::test::Machines;
 using hpa::test::PagedCase;
 using hpa::test::results_of;
@@ -31,7 +32,7 @@ CaseSpec case_for(int num_heads, int num_kv_heads, std::vector<int> lengths) {
   CaseSpec spec = small_case(C::query, num_heads, num_kv_heads, std::move(lengths));
   spec.shape.head_size = C::head_size;
   spec.shape.block_size = C::block_size;
-  spec.shape.alibi = C::alibi;
+  spec.shape.alibi = C::general;
   return spec;
 }
 
@@ -62,7 +63,7 @@ Result result_with(PagedCase& paged) {
   Result result;
   for (std::size_t i = 0; i < paged.lse.size() / 4; ++i) result.lse.push_back(paged.lse.as<float>()[i]);
   for (std::size_t i = 0; i < paged.out.size() / 2; ++i)
-    result.out.push_back(hpa::load_element(C::out, paged.out.data(), std::int64_t(i)));
+    result.out.push_back(hpa::load_element(paged.shape().out, paged.out.data(), std::int64_t(i)));
   return result;
 }
 
@@ -70,7 +71,7 @@ Result result_with(PagedCase& paged) {
 
 TEMPLATE_LIST_TEST_CASE("partitions of upstream's 256 tokens, and others", "[decode_with]", Machines) {
   expect_right_at_edges<Config<128, 16, DType::bf16, DType::bf16, 256>, TestType>();
-  expect_right_at_edges<Config<64, 32, DType::f16, DType::f16, 256, true>, TestType>();
+  expect_right_at_edges<Config<64, 32, DType::f16, DType::f16, 256, Features::all>, TestType>();
   expect_right_at_edges<Config<64, 16, DType::f16, DType::f16, 512>, TestType>();
   expect_right_at_edges<Config<128, 32, DType::f16, DType::f16, 64>, TestType>();
   expect_right_at_edges<Config<64, 16, DType::bf16, DType::bf16, 48>, TestType>();
@@ -104,8 +105,8 @@ TEMPLATE_LIST_TEST_CASE("a Config without a partition size is the menu's kernel 
     spec.shape.max_seqs = max_seqs;
     PagedCase paged(spec);
     CHECK(hpa::workspace_bytes_with<Kernel, TestType>(paged.shape(), this_device()) ==
-          hpa::workspace_bytes<full_menu<TestType>>(paged.shape(), this_device()));
-    REQUIRE(run_paged_attention<full_menu<TestType>>(paged));
+          hpa::workspace_bytes<small_menu<TestType>>(paged.shape(), this_device()));
+    REQUIRE(run_paged_attention<small_menu<TestType>>(paged));
     const auto results = results_of(paged);
     REQUIRE(run_decode_with<Kernel, TestType>(paged));
     CHECK((results_of(paged) == results));
@@ -131,7 +132,7 @@ TEMPLATE_LIST_TEST_CASE("what a Config is not for is refused", "[decode_with]", 
   refused("head_size", case_for<Config<128, 16, DType::f16>>(4, 1, {40}));
   refused("block_size", case_for<Config<64, 32, DType::f16>>(4, 1, {40}));
   refused("query", case_for<Config<64, 16, DType::bf16>>(4, 1, {40}));
-  refused("alibi", case_for<Config<64, 16, DType::f16, DType::f16, 0, true>>(4, 1, {40}));
+  refused("alibi", case_for<Config<64, 16, DType::f16, DType::f16, 0, Features::all>>(4, 1, {40}));
   PagedCase paged(case_for<Kernel>(4, 1, {1000}));
   const std::size_t needed = hpa::workspace_bytes_with<Kernel, TestType>(paged.shape(), this_device());
   const Verdict verdict =

@@ -135,9 +135,14 @@ TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anythin
   refuse("query", none, [](S s, A, W) { s.query = s.kv = s.out = DType::i8; });
   refuse("out", none, [](S s, A, W) { s.out = DType::bf16; });
   refuse("layout", none, [](S s, A, W) { s.layout = hpa::KvLayout::nhd; });
-  refuse("sliding_window", none, [](S s, A, W) { s.sliding_window = true; });
-  refuse("soft_cap", none, [](S s, A, W) { s.soft_cap = true; });
-  refuse("sinks", none, [](S s, A, W) { s.sinks = true; });
+  refuse("max_query_len", none, [](S s, A, W) { s.max_query_len = 17; });
+  refuse("tree_mask", none, [](S s, A, W) { s.tree_mask = s.alibi = true; });
+  refuse("token_scales", none, [](S s, A, W) { s.token_scales = true; });
+  refuse("window", bad, [](S s, A, W) { s.sliding_window = true; });
+  refuse("soft_cap", bad, [](S s, A, W) { s.soft_cap = true; });
+  refuse("soft_cap", bad, [](S s, A a, W) { s.soft_cap = true, a.soft_cap = -1.f; });
+  refuse("sinks", bad, [](S s, A, W) { s.sinks = true; });
+  refuse("tree_masks", bad, [](S s, A, W) { s.tree_mask = true; });
   refuse("num_seqs", bad, [](S, A a, W) { a.num_seqs = 0; });
   refuse("num_seqs", bad, [](S, A a, W) { a.num_seqs = -1; });
   refuse("num_seqs", bad, [](S s, A, W) { s.max_seqs = 1; });
@@ -161,6 +166,7 @@ TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anythin
   refuse("alibi_slopes", bad, [](S, A a, W) { a.alibi_slopes = a.lse; });
   refuse("window", bad, [](S, A a, W) { a.window = 16; });
   refuse("k_scale", bad, [](S, A a, W) { a.k_scale = a.lse; });
+  refuse("out_scale", bad, [](S, A a, W) { a.out_scale = a.lse; });
   refuse("scale", bad, [](S, A a, W) { a.scale = std::nanf(""); });
   refuse("query_head_stride", bad, [](S, A a, W) { a.query_head_stride = 32; });
   refuse("query_row_stride", bad, [](S, A a, W) { a.query_row_stride = 4 * 64 - 8; });

@@ -33,6 +33,7 @@ using hpa::test::Findings;
 using hpa::test::Guard;
 using hpa::test::PagedCase;
 using Lengths = std::vector<int>;
+using Menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 128>, hpa::axis<16>>;
 
 class OwnStream {
  public:
@@ -78,7 +79,7 @@ class CapturedCase {
   explicit CapturedCase(CaseSpec spec) : paged_(std::move(spec)) {
     Device device;
     REQUIRE(hpa::current_device(&device));
-    workspace_bytes_ = hpa::workspace_bytes(paged_.shape(), device);
+    workspace_bytes_ = hpa::workspace_bytes<Menu>(paged_.shape(), device);
     REQUIRE(workspace_bytes_ > 0);
   }
   PagedCase& paged() { return paged_; }
@@ -89,10 +90,10 @@ class CapturedCase {
     paged_.set_seq_lens(lengths);
     const Verdict verdict = paged_.run(workspace_bytes_, stream_, [&](auto&&... arguments) -> Verdict {
       if (warm_up)
-        if (Verdict v = hpa::paged_attention(arguments...); !v) return v;
+        if (Verdict v = hpa::paged_attention<Menu>(arguments...); !v) return v;
       const Verdict captured = graph_.capture(stream_, [&]() -> Verdict {
-        if (Verdict v = hpa::plan(arguments...); !v) return v;
-        return hpa::decode(arguments...);
+        if (Verdict v = hpa::plan<Menu>(arguments...); !v) return v;
+        return hpa::decode<Menu>(arguments...);
       });
       graph_.replay(stream_);
       return captured;
@@ -136,11 +137,10 @@ class CapturedCase {
 };
 
 /// Rows long enough to be cut into partitions; `seq_lens` are the longest that a replay may have.
-CaseSpec spec_of(DType type, int head_size, int block_size) {
+CaseSpec spec_of(DType type, int head_size) {
   CaseSpec spec;
   spec.shape.query = spec.shape.kv = spec.shape.out = type;
   spec.shape.head_size = head_size;
-  spec.shape.block_size = block_size;
   spec.shape.num_heads = 4;
   spec.shape.num_kv_heads = 2;
   spec.shape.lse = true;
@@ -151,10 +151,10 @@ CaseSpec spec_of(DType type, int head_size, int block_size) {
 }  // namespace
 
 TEST_CASE("a step captured once is right for growing, shrinking and zero lengths") {
-  CaseSpec spec = spec_of(DType::f16, 128, 16);
+  CaseSpec spec = spec_of(DType::f16, 128);
   SECTION("f16, head 128") {}
   SECTION("bf16, head 64, ALiBi") {
-    spec = spec_of(DType::bf16, 64, 32);
+    spec = spec_of(DType::bf16, 64);
     spec.shape.alibi = true;
   }
   CapturedCase captured(spec);
@@ -168,20 +168,61 @@ TEST_CASE("a step captured once is right for growing, shrinking and zero lengths
 TEST_CASE("a step captured on empty rows is right on real ones, and the reverse") {
   const Lengths empty = {0, 0, 0}, real = {1400, 37, 64};
   const bool warm_up = GENERATE(false, true), empty_first = GENERATE(true, false);
-  CapturedCase captured(spec_of(DType::f16, 64, 16));
+  CapturedCase captured(spec_of(DType::f16, 64));
   captured.capture(empty_first ? empty : real, warm_up);
   captured.replay(empty_first ? real : empty);
   captured.replay(empty_first ? empty : real);
 }
 
 TEST_CASE("a captured step skips prefills, whichever rows they are") {
-  CaseSpec spec = spec_of(DType::bf16, 128, 16);
+  CaseSpec spec = spec_of(DType::bf16, 128);
   spec.query_lens = {1, 3, 1};
   CapturedCase captured(spec);
   captured.capture({1400, 300, 1}, false);
   captured.replay({5, 10, 64});
   captured.paged().spec.query_lens = {3, 1, 1};
   captured.replay({700, 256, 0});
+}
+
+TEST_CASE("a captured step with windows and several rows is right at all lengths") {
+  CaseSpec spec = spec_of(DType::f16, 64);
+  spec.query_lens = {4, 1, 16};
+  spec.shape.max_query_len = 16;
+  spec.shape.sliding_window = true;
+  spec.window = 100;
+  spec.unmapped_expired = true;
+  SECTION("causal") {}
+  SECTION("not causal, with sinks, a soft cap and FP8 output") {
+    spec.shape.causal = false;
+    spec.shape.sinks = spec.shape.soft_cap = true;
+    spec.soft_cap = 5.f;
+    spec.shape.out = DType::e4m3_ocp;
+    spec.out_scale = 0.1f;
+  }
+  CapturedCase captured(spec);
+  captured.capture({17, 300, 1}, false);
+  for (const Lengths& lengths :
+       std::vector<Lengths>{{18, 300, 2}, {1100, 300, 64}, {103, 100, 16}, {104, 101, 17}, {0, 0, 0}, {3, 257, 15}, {1100, 0, 64}})
+    captured.replay(lengths);
+  captured.replay_again();
+  captured.paged().spec.query_lens = {16, 4, 1};  // other rows of the same query and out
+  captured.replay({700, 256, 64});
+  captured.paged().spec.query_lens = {20, 0, 1};  // a prefill and a sequence without a row
+  captured.replay({700, 256, 64});
+}
+
+TEST_CASE("a captured step follows the tree masks of each replay") {
+  CaseSpec spec = spec_of(DType::bf16, 128);
+  spec.query_lens = {7, 1, 16};
+  spec.shape.max_query_len = 16;
+  spec.shape.tree_mask = true;
+  CapturedCase captured(spec);
+  captured.capture({40, 300, 16}, true);
+  for (const unsigned seed : {2u, 3u, 4u}) {
+    captured.paged().spec.seed = seed;  // other trees
+    captured.replay({1100 - int(seed), 20, 64});
+    captured.replay({7, 1, 16});
+  }
 }
 
 TEST_CASE("append and copy_blocks are captured and follow their slots and pairs") {

@@ -13,6 +13,7 @@
 using hpa::Arch;
 using hpa::DecodeShape;
 using hpa::Device;
+using hpa::DType;
 using hpa::kernel::PartitionRule;
 using hpa::kernel::WorkspaceLayout;
 
@@ -52,11 +53,11 @@ std::vector<std::int64_t> lengths() {
 /// What plan needs for one batch.
 struct Need {
   std::int64_t items = 0, slots = 0, split_rows = 0;
-  void add(const PartitionRule& rule, std::int64_t length) {
+  void add(const PartitionRule& rule, std::int64_t length, int query_rows) {
     const std::int64_t partitions = rule.partitions(length);
     items += partitions;
-    slots += partitions > 1 ? partitions : 0;
-    split_rows += partitions > 1;
+    slots += partitions > 1 ? partitions * query_rows : 0;
+    split_rows += partitions > 1 ? query_rows : 0;
   }
   bool fits(const WorkspaceLayout& layout) const {
     return items <= layout.max_items && slots <= layout.max_slots && split_rows <= layout.max_split_rows;
@@ -70,7 +71,7 @@ Need need_of(const DecodeShape& shape, const PartitionRule& rule, Next&& next) {
   std::int64_t left = shape.total_kv_tokens();
   for (int sequence = 0; sequence < shape.max_seqs; ++sequence) {
     const std::int64_t length = std::min<std::int64_t>({next(), shape.max_seq_len, left});
-    need.add(rule, length);
+    need.add(rule, length, shape.max_query_len);
     left -= length;
   }
   return need;
@@ -137,6 +138,25 @@ TEST_CASE("what the rule is tuned for", "[partition]") {
   CHECK(upstream.partitions(131072) == 512);
 }
 
+TEST_CASE("partitions are no shorter for several query rows, up to a pass full of them", "[partition]") {
+  // A partition's partial results are one for each row, so a row has less to gain from a cut.
+  for (const Arch arch : archs)
+    for (const int max_seqs : {1, 2, 50}) {
+      DecodeShape shape = shape_of(4, 1, max_seqs, 100000);
+      PartitionRule before = hpa::kernel::partition_rule(shape, {arch, 304});
+      for (int rows = 2; rows <= 16; ++rows) {
+        shape.max_query_len = rows;
+        const PartitionRule rule = hpa::kernel::partition_rule(shape, {arch, 304});
+        INFO(hpa::name(arch) << ", rows " << rows);
+        int shorter = 0;
+        for (std::int64_t length = 1; length < 200000; length += 1 + length / 9) shorter += rule.tokens(length) < before.tokens(length);
+        CHECK(shorter == 0);
+        if (rows > 4) CHECK(rule.min_partition == before.min_partition);  // 4 heads times 4 rows are a pass
+        before = rule;
+      }
+    }
+}
+
 TEST_CASE("no batch within the caps needs more than the workspace holds", "[partition]") {
   std::mt19937 random(11);
   const auto up_to = [&](std::int64_t most) { return std::int64_t(random() % std::uint64_t(most + 1)); };
@@ -145,6 +165,7 @@ TEST_CASE("no batch within the caps needs more than the workspace holds", "[part
     DecodeShape shape =
         shape_of(8, 1 << random() % 4, 1 + int(up_to(random() % 2 ? 20 : 400)), 1 + int(up_to(random() % 2 ? 6000 : 300000)));
     const std::int64_t all = std::int64_t{shape.max_seqs} * shape.max_seq_len;
+    if (random() % 2) shape.max_query_len = 1 + int(up_to(15));
     if (random() % 2) shape.max_total_kv_tokens = 1 + up_to(random() % 2 ? all : all / shape.max_seqs);
     const Device device{archs[random() % std::size(archs)], 1 + int(up_to(400))};
     const int fixed = random() % 4 ? 0 : 16 * int(1 + up_to(20));
@@ -174,12 +195,13 @@ TEST_CASE("no batch within the caps needs more than the workspace holds", "[part
 TEST_CASE("the parts of a workspace follow one another and hold what the layout counts", "[partition]") {
   for (const int max_seq_len : {1, 100, 4096, 4097, 131072})
     for (const int max_seqs : {1, 3, 64, 1000})
-      for (const int fixed : {0, 256}) {
-        const DecodeShape shape = shape_of(64, 8, max_seqs, max_seq_len);
+      for (const auto& [fixed, query_rows] : {std::pair{0, 1}, {0, 5}, {256, 1}, {256, 16}}) {
+        DecodeShape shape = shape_of(64, 8, max_seqs, max_seq_len);
+        shape.max_query_len = query_rows;
         const PartitionRule rule = hpa::kernel::partition_rule(shape, {Arch::gfx942, 304}, fixed);
         const WorkspaceLayout layout = hpa::kernel::layout_of(shape, rule);
         const auto slots = std::size_t(layout.max_slots);
-        INFO("max_seq_len " << max_seq_len << ", max_seqs " << max_seqs << ", fixed " << fixed);
+        INFO("max_seq_len " << max_seq_len << ", max_seqs " << max_seqs << ", fixed " << fixed << ", query rows " << query_rows);
         CHECK(layout.items >= sizeof(hpa::kernel::PlanHeader));
         CHECK(layout.split_rows - layout.items >= std::size_t(layout.max_items) * sizeof(hpa::kernel::Item));
         CHECK(layout.states - layout.split_rows >= std::size_t(layout.max_split_rows) * sizeof(hpa::kernel::SplitRow));
@@ -230,6 +252,10 @@ TEST_CASE("workspace_bytes is a function of the shape and grows with its lengths
         DecodeShape fewer = shape;
         fewer.max_total_kv_tokens = max_seq_len;
         CHECK(hpa::workspace_bytes(fewer, host) <= bytes);
+        DecodeShape features = shape;  // partial results are fp32 and full rows, whatever they are made of
+        features.alibi = features.sliding_window = features.soft_cap = features.sinks = features.lse = true;
+        features.out = DType::e4m3_fnuz;
+        CHECK(hpa::workspace_bytes(features, host) == bytes);
         before = bytes;
       }
     }

@@ -95,12 +95,13 @@ const char* test_data() {
   return folder;
 }
 
-/// A machine, and the query rows of a pass.
-template <class MachineType, int Rows>
+/// A machine, the query rows of a pass, and the type of the cache where that has 8 bits.
+template <class MachineType, int Rows, DType Bytes = DType::f16>
 struct Pass {
   using Machine = MachineType;
-  template <DType Type>
-  using Products = typename Machine::template Products<Type, Rows>;
+  static constexpr DType kv_for(DType query) { return size_of(Bytes) == 1 ? Bytes : query; }
+  template <DType Query>
+  using Products = typename Machine::template Products<Query, kv_for(Query), Rows>;
 };
 template <class Of>
 using ProductsOf = typename Of::template Products<DType::f16>;
@@ -111,7 +112,18 @@ constexpr int lane_row(int slot, int i) {
   return slot * P::slot_rows + i % P::slot_rows;
 }
 
-using Passes = std::tuple<Pass<HostMachine<64>, 16>, Pass<HostMachine<32>, 16>, Pass<HostMachine<32>, 8>>;
+/// Elements of keys and of values in a lane's operand, and of the query: that one always has 16 bits.
+template <class P>
+constexpr int kv_bytes = 2 / P::key_steps;
+template <class P>
+constexpr int key_elements = 4 * P::key_words / kv_bytes<P>;
+template <class P>
+constexpr int value_elements = 4 * P::value_words / kv_bytes<P>;
+template <class P>
+constexpr int query_elements = 2 * P::query_words;
+
+using Passes = std::tuple<Pass<HostMachine<64>, 16>, Pass<HostMachine<32>, 16>, Pass<HostMachine<32>, 8>,
+                          Pass<HostMachine<64>, 16, DType::i8>, Pass<HostMachine<32>, 16, DType::i8>, Pass<HostMachine<32>, 8, DType::i8>>;
 
 }  // namespace
 
@@ -159,8 +171,8 @@ TEST_CASE("two CDNA products of 16x16x16 hold what one of 16x16x32 does", "[prod
   for (int lane = 0; lane < 64; ++lane)
     for (int i = 0; i < 8; ++i) {
       for (int product = 0; product < P::score_products; ++product) CHECK(P::key_at(lane, product, i).element == a(lane, i).col);
-      CHECK(P::query_at(lane, i).element == b(lane, i).row);
-      CHECK(P::query_at(lane, i).token == b(lane, i).col);
+      CHECK(P::query_at(lane, 0, i).element == b(lane, i).row);
+      CHECK(P::query_at(lane, 0, i).token == b(lane, i).col);
       CHECK(P::value_at(lane, i).token == a(lane, i).col);
       CHECK(P::value_at(lane, i).element == a(lane, i).row);
       CHECK(P::score_token(lane, i / 4, i % 4) == b(lane, i).row);
@@ -178,7 +190,7 @@ TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has o
   Pairs keys, query, scores, values, output;
   for (int lane = 0; lane < P::width; ++lane) {
     for (int product = 0; product < P::score_products; ++product) {
-      for (int i = 0; i < 2 * P::key_words; ++i) {
+      for (int i = 0; i < key_elements<P>; ++i) {
         const auto place = P::key_at(lane, product, i);
         keys.emplace_back(place.token, place.element);
       }
@@ -187,14 +199,17 @@ TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has o
           scores.emplace_back(P::score_row(lane, lane_row<P>(slot, i)), P::score_token(lane, product, i));
     }
     for (int slot = 0; slot < P::row_slots; ++slot)
-      for (int i = 0; i < 2 * P::query_words; ++i)
-        query.emplace_back(slot * (P::rows / P::row_slots) + P::query_at(lane, i).token, P::query_at(lane, i).element);
-    for (int i = 0; i < 2 * P::value_words; ++i) values.emplace_back(P::value_at(lane, i).token, P::value_at(lane, i).element);
+      for (int step = 0; step < P::key_steps; ++step)
+        for (int i = 0; i < query_elements<P>; ++i) {
+          const auto place = P::query_at(lane, step, i);
+          query.emplace_back(slot * (P::rows / P::row_slots) + place.token, place.element);
+        }
+    for (int i = 0; i < value_elements<P>; ++i) values.emplace_back(P::value_at(lane, i).token, P::value_at(lane, i).element);
     for (int slot = 0; slot < P::row_slots; ++slot)
       for (int i = 0; i < 4; ++i) output.emplace_back(P::output_row(lane, slot, i), P::output_element(lane, i));
   }
-  CHECK(cover_once(keys, P::tile_tokens, P::element_step));
-  CHECK(cover_once(query, P::rows, P::element_step));
+  CHECK(cover_once(keys, P::tile_tokens, P::key_steps * P::element_step));
+  CHECK(cover_once(query, P::rows, P::key_steps * P::element_step));
   CHECK(cover_once(scores, P::rows, P::tile_tokens));
   CHECK(cover_once(values, P::tile_tokens, P::dim_step));
   CHECK(cover_once(output, P::rows, P::dim_step));
@@ -211,7 +226,7 @@ TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece
   int broken = 0, misaligned = 0;
   for (int lane = 0; lane < P::width; ++lane) {
     for (int product = 0; product < P::score_products; ++product)
-      for (int i = 0; i < 2 * P::key_words; ++i) {
+      for (int i = 0; i < key_elements<P>; ++i) {
         const auto first = P::key_at(lane, 0, i), at = P::key_at(lane, product, i);
         if (i % P::key_run == 0)
           misaligned += at.element % P::key_run != 0;
@@ -219,18 +234,21 @@ TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece
           broken += !next_element(P::key_at(lane, product, i - 1), at);
         // Products are at one distance from each other, within a block whatever its size.
         if constexpr (P::score_products > 1) {
-          static_assert(P::key_run == 2 * P::key_words, "a lane's keys of a product are loaded from one address");
+          static_assert(P::key_run == key_elements<P>, "a lane's keys of a product are loaded from one address");
           broken += at.token != first.token + product * P::product_tokens;
         }
         broken += at.element != first.element || at.token / 16 != first.token / 16;
       }
-    for (int i = 0; i < 2 * P::query_words; ++i) {
-      if (i % P::query_run == 0)
-        misaligned += P::query_at(lane, i).element % P::query_run != 0;
-      else
-        broken += !next_element(P::query_at(lane, i - 1), P::query_at(lane, i));
-    }
-    for (int i = 0; i < 2 * P::value_words; ++i) {
+    for (int step = 0; step < 2 * P::key_steps; ++step)
+      for (int i = 0; i < query_elements<P>; ++i) {
+        const auto at = P::query_at(lane, step, i), first = P::query_at(lane, step % P::key_steps, i);
+        if (i % P::query_run == 0)
+          misaligned += at.element % P::query_run != 0;
+        else
+          broken += !next_element(P::query_at(lane, step, i - 1), at);
+        broken += at.element != first.element + (step - step % P::key_steps) * P::element_step;
+      }
+    for (int i = 0; i < value_elements<P>; ++i) {
       if (i % P::value_run == 0)
         misaligned += P::value_at(lane, i).token % P::value_run != 0;
       else
@@ -249,13 +267,16 @@ TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece
   CHECK(misaligned == 0);
 }
 
-TEST_CASE("keys come as matrices whose rows lie in different banks", "[products]") {
-  using P = ProductsOf<Pass<HostMachine<32>, 8>>;
+using RingPasses = std::tuple<Pass<HostMachine<32>, 8>, Pass<HostMachine<32>, 8, DType::i8>>;
+
+TEMPLATE_LIST_TEST_CASE("keys come as matrices whose rows lie in different banks", "[products]", RingPasses) {
+  using P = ProductsOf<TestType>;
+  constexpr int in_word = 4 / kv_bytes<P>;
   int wrong = 0;
   for (int lane = 0; lane < P::width; ++lane)
-    for (int i = 0; i < 2 * P::key_words; ++i) {
-      const auto row = P::key_matrix_row(8 * (i / 2) + lane / 4), at = P::key_at(lane, 0, i);
-      wrong += at.token != row.token || at.element != row.element + 2 * (lane % 4) + i % 2;
+    for (int i = 0; i < key_elements<P>; ++i) {
+      const auto row = P::key_matrix_row(8 * (i / in_word) + lane / 4), at = P::key_at(lane, 0, i);
+      wrong += at.token != row.token || at.element != row.element + in_word * (lane % 4) + i % in_word;
     }
   CHECK(wrong == 0);
   for (int matrix = 0; matrix < 4; ++matrix) {
@@ -304,11 +325,13 @@ Matrix random_matrix(int rows, int cols, int limit, std::mt19937& random) {
 /// Fills an operand: element i of a lane is `value(lane, i)`.
 template <DType Type, int Width, int N, class Value>
 void fill(HostLane<Words<N>, Width>& operand, Value&& value) {
-  using Format = hpa::Format<Type>;
+  constexpr int in_word = 4 / size_of(Type);
   for (int lane = 0; lane < Width; ++lane)
-    for (int word = 0; word < N; ++word)
-      operand[lane].word[word] = Format::encode(float(value(lane, 2 * word))) | Format::encode(float(value(lane, 2 * word + 1)))
-                                                                                    << 16;
+    for (int word = 0; word < N; ++word) {
+      operand[lane].word[word] = 0;
+      for (int i = 0; i < in_word; ++i)
+        operand[lane].word[word] |= hpa::Format<Type>::encode(float(value(lane, in_word * word + i))) << (32 / in_word * i);
+    }
 }
 
 /// Scores = Q K^T over two steps of head elements, then output = scores V, as a decode tile does without the softmax between.
@@ -316,27 +339,31 @@ template <class Of, DType Type>
 void check_products() {
   using M = typename Of::Machine;
   using P = typename Of::template Products<Type>;
-  constexpr int steps = 2, rows_a_slot = P::rows / P::row_slots;
+  constexpr DType kv = Of::kv_for(Type);
+  constexpr int steps = 2 * P::key_steps, rows_a_slot = P::rows / P::row_slots;
+  constexpr int largest = kv == DType::e4m3_fnuz || kv == DType::e4m3_ocp || kv == DType::e5m2_ocp ? 8 : 99;  // that is exact
+  hpa::arch::HostWorkgroup workgroup(1, 0);
+  const typename M::Wave wave(workgroup, 0);
   std::mt19937 random(3);
   const Matrix query = random_matrix(P::rows, steps * P::element_step, 1, random);
   const Matrix keys = random_matrix(P::tile_tokens, steps * P::element_step, 1, random);
-  const Matrix values = random_matrix(P::tile_tokens, P::dim_step, 99, random);
+  const Matrix values = random_matrix(P::tile_tokens, P::dim_step, largest, random);
 
   typename M::template Lane<typename M::Floats4> scores[P::row_slots][P::score_products] = {}, output[P::row_slots] = {};
   for (int step = 0; step < steps; ++step)
     for (int product = 0; product < P::score_products; ++product) {
       HostLane<Words<P::key_words>, M::width> key_operand;
-      fill<Type>(key_operand, [&](int lane, int i) {
+      fill<kv>(key_operand, [&](int lane, int i) {
         const auto at = P::key_at(lane, product, i);
-        return keys.at(at.token, step * P::element_step + at.element);
+        return keys.at(at.token, (step - step % P::key_steps) * P::element_step + at.element);
       });
       for (int slot = 0; slot < P::row_slots; ++slot) {
         HostLane<Words<P::query_words>, M::width> rows;
         fill<Type>(rows, [&](int lane, int i) {
-          const auto at = P::query_at(lane, i);
-          return query.at(slot * rows_a_slot + at.token, step * P::element_step + at.element);
+          const auto at = P::query_at(lane, step, i);
+          return query.at(slot * rows_a_slot + at.token, at.element);
         });
-        P::scores(scores[slot][product], key_operand, rows);
+        P::scores(wave, scores[slot][product], key_operand, rows, step);
       }
     }
 
@@ -355,12 +382,10 @@ void check_products() {
   CHECK(wrong_scores == 0);
 
   HostLane<Words<P::value_words>, M::width> value_operand;
-  fill<Type>(value_operand, [&](int lane, int i) {
+  fill<kv>(value_operand, [&](int lane, int i) {
     const auto at = P::value_at(lane, i);
     return values.at(at.token, at.element);
   });
-  hpa::arch::HostWorkgroup workgroup(1, 0);
-  const typename M::Wave wave(workgroup, 0);
   for (int slot = 0; slot < P::row_slots; ++slot) {
     HostLane<Words<P::prob_words>, M::width> packed;
     for (int lane = 0; lane < M::width; ++lane)
@@ -369,7 +394,7 @@ void check_products() {
         packed[lane].word[word] = M::template pack<Type>(product[2 * word % 4], product[2 * word % 4 + 1]);
       }
     P::to_operand(wave, packed);
-    P::output(output[slot], value_operand, packed);
+    P::output(wave, output[slot], value_operand, packed);
   }
   int wrong_output = 0;
   for (int lane = 0; lane < M::width; ++lane)
@@ -386,6 +411,14 @@ void check_products() {
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("the two products are matrix products, exactly", "[products]", Passes) {
+  check_products<TestType, DType::f16>();
+  check_products<TestType, DType::bf16>();
+}
+
+using EightBitFloats = std::tuple<Pass<HostMachine<64>, 16, DType::e4m3_fnuz>, Pass<HostMachine<64>, 16, DType::e4m3_ocp>,
+                                  Pass<HostMachine<32>, 16, DType::e5m2_ocp>, Pass<HostMachine<32>, 8, DType::e4m3_fnuz>>;
+
+TEMPLATE_LIST_TEST_CASE("and of 8-bit floats as well", "[products]", EightBitFloats) {
   check_products<TestType, DType::f16>();
   check_products<TestType, DType::bf16>();
 }

@@ -1,0 +1,16 @@
+// The kernels of the op: for 16-bit caches the library's default menu, compiled in paged_attention.cpp; for FP8 caches a menu of their
+// own, compiled in paged_attention_fp8.cpp.
+#pragma once
+
+#include "hpa/instantiate.hpp"
+
+namespace vllm_op {
+
+/// Both e4m3 formats, so that one binary serves every chip. An engine for one chip needs one of them, and half of the kernels.
+using Fp8Menu = hpa::menu_for<hpa::axis<hpa::DType::f16, hpa::DType::bf16>, hpa::axis<64, 128>, hpa::axis<16, 32>,
+                              hpa::axis<hpa::Features::plain, hpa::Features::all>,
+                              hpa::axis<hpa::DType::e4m3_fnuz, hpa::DType::e4m3_ocp>>;
+
+}  // namespace vllm_op
+
+HPA_EXTERN(vllm_op::Fp8Menu);
