@@ -30,6 +30,7 @@ class Problem {
  public:
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
+  using Machine = hpa::arch::DefaultMachine;
   using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<hpa::Features::plain>, hpa::axis<Kv>>;
 
   Problem(const Workload& of, const Variant& variant, const Effort& effort)
@@ -70,7 +71,7 @@ class Problem {
   double idle_workgroups() const {
     const hpa::kernel::PartitionRule rule = hpa::kernel::partition_rule(shape, device());
     const hpa::kernel::WorkspaceLayout layout = hpa::kernel::layout_of(shape, rule);
-    const int workgroups = hpa::detail::ring_workgroups(shape, passes(), rule, layout, device());
+    const int workgroups = hpa::detail::ring_workgroups(shape, passes(), rule, layout, device(), workgroups_per_unit(rule));
     const std::vector<std::byte> bytes = workspace_.download(0, layout.states);
     std::vector<std::int32_t> shares(std::size_t(rule.shares + 1));
     hpa::kernel::PlanCounts counts;
@@ -149,6 +150,10 @@ class Problem {
     if (!verdict) throw std::runtime_error(std::string(verdict.field) + ": " + verdict.why);
   }
 
+  static int workgroups_per_unit(const hpa::kernel::PartitionRule& rule) {
+    using Shapes = hpa::detail::RingShapes<Machine, hpa::kernel::FewRows<hpa::Config<128, block_size, Type, Kv>>>;
+    return rule.rows_fill_the_chip() ? Shapes::Shared::workgroups : Shapes::Alone::workgroups;
+  }
   int passes() const { return hpa::detail::passes<hpa::Config<128, block_size, Type, Kv>>(shape); }
   std::size_t elements_a_block() const { return std::size_t(shape.num_kv_heads) * shape.head_size * block_size; }
   std::size_t rows_size() const { return workload.seq_lens.size() * shape.num_heads * shape.head_size; }

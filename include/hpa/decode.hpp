@@ -96,29 +96,44 @@ int held(const Device& device) {
   return tuning(device.arch).waves_per_unit / Kernel::waves;
 }
 
-/// Workgroups of a pass, all KV heads together.
+/// How ring kernels share a compute unit. All its waves together keep Machine::ring_bytes in flight, or nearly.
+template <class Machine, class C>
+struct RingShapes {
+  static constexpr int ring = 16384;  // bytes a wave
+  static constexpr bool few_rows = C::tile_rows == 8 && Machine::unit_workgroups > 1;
+  template <int Workgroups, int RingBytes>
+  using Shape = kernel::RingShape<Machine::ring_bytes / Workgroups / RingBytes, RingBytes, Workgroups>;
+
+  /// One has it to itself, so that a row is cut into fewer partitions.
+  using Alone = Shape<1, ring>;
+  /// Workgroups hide each other's merges. Where a token has few bytes for its arithmetic, more waves with less each hide more of that;
+  /// registers say how many.
+  using Shared = std::conditional_t<
+      few_rows && C::head_size == 64, Shape<2, ring / 2>,
+      std::conditional_t<few_rows && size_of(C::kv) == 1, kernel::RingShape<6, ring / 2, 2>, Shape<Machine::unit_workgroups, ring>>>;
+};
+
+/// Workgroups of a pass, all KV heads together; a compute unit holds `workgroups_per_unit` of all passes.
 inline int ring_workgroups(const DecodeShape& shape, int passes, const kernel::PartitionRule& rule, const kernel::WorkspaceLayout& layout,
-                           const Device& device) {
+                           const Device& device, int workgroups_per_unit) {
   if (rule.shares > 0) return rule.shares * shape.num_kv_heads;
-  const Tuning tuned = tuning(device.arch);
-  return grid_x(layout.max_items * shape.num_kv_heads, passes, device,
-                rule.rows_fill_the_chip() ? tuned.workgroups : tuned.lone_workgroups);
+  return grid_x(layout.max_items * shape.num_kv_heads, passes, device, workgroups_per_unit);
 }
 
-/// Where rows fill the chip, two workgroups share a compute unit and hide each other's merges; else one has it to itself, so that a
-/// row is cut into fewer partitions. Either way all waves of a unit together keep Machine::ring_bytes in flight.
+template <class Kernel, class C>
+Verdict launch_ring_kernel(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
+  const int y = passes<C>(shape), heads = shape.num_kv_heads;
+  const int x = ring_workgroups(shape, y, p.rule, p.layout, p.device, Kernel::resident_workgroups);
+  const bool balanced = p.rule.shares > 0;
+  return arch::launch<Kernel>({x, y}, {params_of<C>(shape, args, p), heads, balanced ? 1 : x / heads, balanced ? 0 : x % heads}, stream);
+}
+
 template <class Machine, class C>
 Verdict launch_ring(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
-  constexpr int ring = 16384;  // bytes a wave
-  // Short rows of few heads: more waves with less each have the registers for it, and hide more of the arithmetic.
-  constexpr int shared_ring = Machine::unit_workgroups > 1 && C::head_size == 64 && C::tile_rows == 8 ? ring / 2 : ring;
-  using Shared = kernel::RingKernel<Machine, C, Machine::ring_bytes / Machine::unit_workgroups / shared_ring, shared_ring>;
-  using Alone = kernel::RingKernel<Machine, C, Machine::ring_bytes / ring, ring>;
-  const int y = passes<C>(shape), x = ring_workgroups(shape, y, p.rule, p.layout, p.device), heads = shape.num_kv_heads;
-  const bool balanced = p.rule.shares > 0;
-  const kernel::RingParams<C> params{params_of<C>(shape, args, p), heads, balanced ? 1 : x / heads, balanced ? 0 : x % heads};
-  if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>({x, y}, params, stream);
-  return arch::launch<Alone>({x, y}, params, stream);
+  using Shared = kernel::RingKernel<Machine, C, typename RingShapes<Machine, C>::Shared>;
+  using Alone = kernel::RingKernel<Machine, C, typename RingShapes<Machine, C>::Alone>;
+  return p.rule.rows_fill_the_chip() ? launch_ring_kernel<Shared, C>(shape, args, p, stream)
+                                     : launch_ring_kernel<Alone, C>(shape, args, p, stream);
 }
 
 /// Where rows fill the chip, workgroups of few waves read most with the fewest instructions; else each row's latency counts, and

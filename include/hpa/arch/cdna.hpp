@@ -87,6 +87,7 @@ HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] 
 template <DType Type>
 struct Mfma {
   static_assert(Type == DType::f16 || Type == DType::bf16);
+  static constexpr DType type = Type;
   using Map = Mfma16x16x16;
   using Operand = DeviceLane<Words<4>>;
 

@@ -30,6 +30,7 @@ struct HostFloats4 {
 /// A matrix instruction on whole waves, operands placed as `Map` says; sums in fp32, k ascending.
 template <class Map, DType Type>
 struct Emulated {
+  static constexpr DType type = Type;
   template <int N>
   using Operand = HostLane<Words<N>, Map::width>;
   using Result = HostLane<HostFloats4, Map::width>;

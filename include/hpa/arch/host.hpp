@@ -72,7 +72,7 @@ struct HostMachine {
   using Floats4 = HostFloats4;
   template <DType Query, DType Kv, int Rows>
   using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Query>, Elements<HostMachine, Kv, Query>>,
-                                      WarpProducts<EmulatedMma<Query>, Rows, Elements<HostMachine, Kv, Query>>>;
+                                      WarpProducts<EmulatedMma<Query>, Rows, Elements<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>>;
   template <int Stages, class... Strips>
   using Copies = HostCopies<Stages, Strips...>;
 

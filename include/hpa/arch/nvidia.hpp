@@ -38,6 +38,7 @@ using Memory = std::conditional_t<
 template <DType Type>
 struct Mma {
   static_assert(Type == DType::f16 || Type == DType::bf16);
+  static constexpr DType type = Type;
   using Map = MmaM16N8K16;
   using Sum = DeviceLane<NvidiaFloats4>;
 
@@ -80,7 +81,7 @@ struct Nvidia {
   using Lane = DeviceLane<T>;
   using Floats4 = NvidiaFloats4;
   template <DType Query, DType Kv, int Rows>
-  using Products = WarpProducts<Mma<Query>, Rows, Elements<Nvidia, Kv, Query>>;
+  using Products = WarpProducts<Mma<Query>, Rows, Elements<Nvidia, Kv, Query>, Mma<output_type(Query, Kv)>>;
   template <class T, int Threads>
   using BlockScan = NoBlockScan;
   template <int Stages, class... Strips>

@@ -70,27 +70,27 @@ template <class Machine, DType Kv, DType Query>
 struct EightBits {
   static constexpr int bytes = 1;
   /// Words [first, first + N) of an operand of 8-bit elements, a lane each.
-  template <int N, class Wave, class Operand>
+  template <int N, DType To = Query, class Wave, class Operand>
   static HPA_DEVICE auto widen(const Wave& wave, const Operand& operand, int first) {
     typename Machine::template Lane<Words<2 * N>> wide;
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < N; ++i) {
-        const Words<2> four = Machine::template widen<Kv, Query>(operand[lane].word[first + i]);
+        const Words<2> four = Machine::template widen<Kv, To>(operand[lane].word[first + i]);
         wide[lane].word[2 * i] = four.word[0], wide[lane].word[2 * i + 1] = four.word[1];
       }
     });
     return wide;
   }
   /// All N words of an operand of values, i8, times `scale(lane, element)`.
-  template <int N, class Wave, class Operand, class Scale>
+  template <int N, DType To, class Wave, class Operand, class Scale>
   static HPA_DEVICE auto widen_scaled(const Wave& wave, const Operand& operand, Scale&& scale) {
     typename Machine::template Lane<Words<2 * N>> wide;
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < 2 * N; ++i) {
         const std::uint32_t pair = operand[lane].word[i / 2] >> (16 * (i % 2));
-        wide[lane].word[i] = Machine::template pack<Query>(float(std::int8_t(pair)) * scale(lane, 2 * i),
+        wide[lane].word[i] = Machine::template pack<To>(float(std::int8_t(pair)) * scale(lane, 2 * i),
                                                            float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
       }
     });
@@ -113,6 +113,7 @@ using Elements = std::conditional_t<size_of(Kv) == 2, SixteenBits, EightBits<Mac
 template <class Instruction, class Kv = SixteenBits>
 struct CdnaProducts {
   static constexpr int width = 64;
+  static constexpr DType prob_type = Instruction::type;  // of probabilities, and of values when they are multiplied
   static constexpr int rows = 16;          // query rows of a tile
   static constexpr int row_slots = 1;      // sets of output products, one for each so many rows
   static constexpr int slot_rows = 1;      // rows of a slot that a lane holds: float i of a product belongs to row i % slot_rows
@@ -155,7 +156,7 @@ struct CdnaProducts {
   /// Values of i8 with a scale a token: `scale(lane, element)`.
   template <class Wave, class D, class A, class B, class Scale>
   static HPA_DEVICE void output_scaled(const Wave& wave, D& output, const A& values, const B& probabilities, Scale&& scale) {
-    Instruction::fma2(output, Kv::template widen_scaled<value_words>(wave, values, scale), probabilities);
+    Instruction::fma2(output, Kv::template widen_scaled<value_words, prob_type>(wave, values, scale), probabilities);
   }
   /// Values of 16 bits or as the cache has them.
   template <class Wave, class D, class A, class B>
@@ -164,6 +165,10 @@ struct CdnaProducts {
     else Instruction::fma2(output, Kv::template widen<2>(wave, values, 0), probabilities);
   }
 };
+
+/// FP8 values are multiplied as f16, whatever the query is: it holds every one of them, and probabilities better than bf16 does, and
+/// NVIDIA's chips widen to it at once. i8 may have scales that f16 does not hold.
+constexpr DType output_type(DType query, DType kv) { return size_of(kv) == 1 && kv != DType::i8 ? DType::f16 : query; }
 
 /// S^T = K Q^T and O^T = V^T P^T by m16n8k16 products, eight query rows a slot. Lane = (r = lane / 4, c = lane % 4).
 ///
@@ -176,11 +181,14 @@ struct CdnaProducts {
 ///
 /// So numbered, the eight keys of a matrix lie in eight different bank groups of LDS, a lane's values are 8 bytes of a row, and a
 /// lane's output rows are its score rows. Packed scores become the output product's operand by a transpose of 8x8 matrices.
-template <class Instruction, int Rows, class Kv = SixteenBits>
+///
+/// `OutputInstruction` multiplies values and probabilities: of output_type().
+template <class Instruction, int Rows, class Kv = SixteenBits, class OutputInstruction = Instruction>
 struct WarpProducts {
   static_assert(Rows == 8 || Rows == 16);
   static constexpr int width = 32;
   static constexpr int rows = Rows;
+  static constexpr DType prob_type = OutputInstruction::type;
   static constexpr int rows_a_slot = 8;
   static constexpr int row_slots = Rows / rows_a_slot;
   static constexpr int slot_rows = 2;
@@ -235,13 +243,13 @@ struct WarpProducts {
   /// Values of i8 with a scale a token: `scale(lane, element)`.
   template <class Wave, class D, class A, class B, class Scale>
   static HPA_DEVICE void output_scaled(const Wave& wave, D& output, const A& values, const B& probabilities, Scale&& scale) {
-    Instruction::fma_rows(output, Kv::template widen_scaled<value_words>(wave, values, scale), probabilities);
+    OutputInstruction::fma_rows(output, Kv::template widen_scaled<value_words, prob_type>(wave, values, scale), probabilities);
   }
   /// Values of 16 bits or as the cache has them.
   template <class Wave, class D, class A, class B>
   static HPA_DEVICE void output([[maybe_unused]] const Wave& wave, D& output, const A& values, const B& probabilities) {
-    if constexpr (sizeof(values[0]) == 16) Instruction::fma_rows(output, values, probabilities);
-    else Instruction::fma_rows(output, Kv::template widen<2>(wave, values, 0), probabilities);
+    if constexpr (sizeof(values[0]) == 16) OutputInstruction::fma_rows(output, values, probabilities);
+    else OutputInstruction::fma_rows(output, Kv::template widen<2, prob_type>(wave, values, 0), probabilities);
   }
 };
 

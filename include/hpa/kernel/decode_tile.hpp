@@ -177,7 +177,7 @@ class WaveStream {
   }
 
   HPA_DEVICE static Lane<Words<4>> all_ones(const Wave& wave) {
-    constexpr std::uint32_t one = Format<C::query>::encode(1.f);
+    constexpr std::uint32_t one = Format<Products::prob_type>::encode(1.f);
     const std::uint32_t pair = wave.made_anew(one | one << 16);
     Lane<Words<4>> ones;
     wave.each([&](int lane) {

@@ -6,7 +6,13 @@
 
 namespace hpa::kernel {
 
-template <class M, class C, int Waves, int RingBytes>
+/// A workgroup of `Waves` waves that each keep a ring of `RingBytes`; a compute unit holds so many workgroups.
+template <int Waves, int RingBytes, int Workgroups>
+struct RingShape {
+  static constexpr int waves = Waves, ring_bytes = RingBytes, workgroups = Workgroups;
+};
+
+template <class M, class C, class Shape>
 struct RingKernel {
   using Machine = M;
   using Params = RingParams<C>;
@@ -21,9 +27,9 @@ struct RingKernel {
   using Lane = typename M::template Lane<T>;
 
   static constexpr bool starts_early = true;
-  static constexpr int waves = Waves;
-  static constexpr int resident_workgroups = M::ring_bytes / (Waves * RingBytes);  // of a multiprocessor
-  using Stream = RingStream<M, C, waves, RingBytes>;
+  static constexpr int waves = Shape::waves;
+  static constexpr int resident_workgroups = Shape::workgroups;
+  using Stream = RingStream<M, C, waves, Shape::ring_bytes>;
   static constexpr int chunks = C::head_size / 4;      // a thread merges four elements of a row
   static constexpr int row_floats = C::head_size + 4;  // of a wave's output in LDS: rows lie in different banks
   // With two merge buffers the waves of an item need not wait until the item before has been read.

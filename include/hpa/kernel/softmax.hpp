@@ -61,7 +61,7 @@ struct RunningSoftmax {
 
   /// Adds the probabilities up, as rounded for the output product: a product with values of one.
   HPA_DEVICE void add_totals(const Wave& wave, const Probabilities (&packed)[slots]) {
-    constexpr std::uint32_t one = Format<C::query>::encode(1.f);
+    constexpr std::uint32_t one = Format<Products::prob_type>::encode(1.f);
     Lane<Words<4>> ones;
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -83,7 +83,7 @@ struct RunningSoftmax {
       HPA_UNROLL
       for (int w = 0; w < 2; ++w) {
         const float low = M::exp2(exponents[2 * w]), high = M::exp2(exponents[2 * w + 1]);
-        packed.word[2 * p + w] = M::template pack_probabilities<C::query>(low, high);
+        packed.word[2 * p + w] = M::template pack_probabilities<Products::prob_type>(low, high);
       }
     }
   }
