@@ -62,7 +62,7 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
                                   args.query_start_loc,
                                   args.num_seqs,
                                   shape.max_query_len,
-                                  shape.sliding_window ? args.window : 0,
+                                  shape.sliding_window ? args.window : std::int32_t(most),
                                   shape.block_size,
                                   shape.ordered(),
                                   args.query_start_loc != nullptr || sum_can_be_too_large,

@@ -109,7 +109,7 @@ struct BalancedPlanKernel {
     wave.each([&](int lane) {
       const Request& request = requests[lane];
       starts[lane] += start;
-      borders[lane] = line.borders(starts[lane], cost_of(p, request), span_of(p, request).tokens);
+      borders[lane] = line.borders(starts[lane], cost_of(p, request), request.tokens());
       counts[lane] = count(request, borders[lane].items);
     });
     const PieceCounts sum = Stride::template Scan<PieceCounts>::exclusive(wave, counts, wave.lds());
@@ -122,7 +122,7 @@ struct BalancedPlanKernel {
   }
 
   static HPA_DEVICE std::int64_t cost_of(const PlanParams& p, const Request& request) {
-    return request.active ? CostLine::cost(p.rule, span_of(p, request).tokens) : 0;
+    return request.active ? CostLine::cost(p.rule, request.tokens()) : 0;
   }
   static HPA_DEVICE PieceCounts count(const Request& request, std::int32_t items) {
     if (!request.active) return {0, 0, 0};
@@ -131,12 +131,11 @@ struct BalancedPlanKernel {
 
   static HPA_DEVICE void write(const PlanParams& p, const CostLine& line, const Request& request, const CostLine::Borders& b,
                                std::int32_t sequence, std::int64_t start, const PieceCounts& before) {
-    const Span span = span_of(p, request);
     std::int32_t begin = 0;
     HPA_DO_NOT_UNROLL
     for (std::int32_t i = 0; i < b.items; ++i) {
-      const std::int32_t end = i + 1 < b.items ? line.tokens_before(b.first_cut + i, start) : span.tokens;
-      write_item(p, request, sequence, before.items + i, span.begin + begin, end - begin, b.items > 1 ? before.slots + i : -1);
+      const std::int32_t end = i + 1 < b.items ? line.tokens_before(b.first_cut + i, start) : request.tokens();
+      write_item(p, request, sequence, before.items + i, request.begin + begin, end - begin, b.items > 1 ? before.slots + i : -1);
       begin = end;
     }
     if (b.items > 1) write_split_rows(p, request, before.split_rows, before.slots, b.items);

@@ -100,7 +100,7 @@ class WaveStream {
 
   /// What some row sees of a tile.
   HPA_DEVICE auto seen(int tile) const {
-    if constexpr (C::general) return TileFeatures(stream_).seen(first_token(tile), stream_.end);
+    if constexpr (C::general) return stream_.seen(first_token(tile), stream_.end);
     else return Visible{0, stream_.end - first_token(tile)};
   }
 

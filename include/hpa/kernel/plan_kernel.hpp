@@ -12,7 +12,7 @@ struct PlanParams {
   const std::int32_t* seq_lens;         // [num_seqs]
   const std::int32_t* query_start_loc;  // [num_seqs + 1] or nullptr
   std::int32_t num_seqs, max_query_len;
-  std::int32_t window;           // keys that a row sees at most; 0 = no window
+  std::int32_t window;           // keys that a row sees at most; the largest integer = no window
   std::int32_t block_size;
   bool ordered;                  // rows are in causal order: the window of the first ends before the last one's
   bool looks_back;               // what earlier sequences have can be in a later one's way: query rows, or the sum of lengths
@@ -32,10 +32,12 @@ struct Request {
   std::int32_t query_row = 0;  // first row; the sequence's rows are [query_row, row_end)
   std::int32_t row_end = 0;
   std::int32_t seq_len = 0;  // 0 also when in error: the row is written as an empty one
+  std::int32_t begin = 0;    // tokens [begin, seq_len) are cut: all that some row sees, from the start of a block on
   bool active = false;       // has a query row that decode must write
   PlanError error = PlanError::none;
 
   HPA_HOST_DEVICE std::int32_t rows() const { return row_end - query_row; }
+  HPA_HOST_DEVICE std::int32_t tokens() const { return seq_len - begin; }
 };
 
 /// What memory says of a sequence, loaded whether it is looked at or not: all loads of a lane are under way at once.
@@ -62,6 +64,11 @@ HPA_DEVICE Request read_request(const PlanParams& p, const RawRequest& raw) {
   else if (raw.seq_len > p.max_seq_len) request.error = PlanError::seq_len_above_max;
   else if (raw.seq_len > p.table_tokens) request.error = PlanError::seq_len_above_table;
   else request.seq_len = raw.seq_len;
+  const std::int32_t first_end = request.seq_len - (p.ordered ? request.rows() - 1 : 0);  // where the first row's keys end
+  if (first_end > p.window) {
+    const std::int32_t first_key = first_end - p.window;
+    request.begin = first_key - std::int32_t(unsigned(first_key) % unsigned(p.block_size));
+  }
   return request;
 }
 
@@ -81,24 +88,11 @@ HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, con
     request.active = false;
   } else if (request.seq_len > 0 && earlier.tokens + request.seq_len > p.total_kv_tokens) {
     request.error = PlanError::total_kv_tokens;
-    request.seq_len = 0;
+    request.seq_len = request.begin = 0;
   }
 }
 
-/// The tokens that plan cuts: all that some row of the sequence sees, from the start of a block on.
-struct Span {
-  std::int32_t begin, tokens;
-};
-
-HPA_DEVICE Span span_of(const PlanParams& p, const Request& request) {
-  const std::int32_t first_end = request.seq_len - (p.ordered ? request.rows() - 1 : 0);  // where the first row's keys end
-  if (p.window == 0 || first_end <= p.window) return {0, request.seq_len};
-  const std::int32_t first_key = first_end - p.window;
-  const std::int32_t begin = first_key - std::int32_t(unsigned(first_key) % unsigned(p.block_size));
-  return {begin, request.seq_len - begin};
-}
-
-/// An item of a request: tokens [begin, begin + tokens) of its span, with the partial result of index `slot`, or none if negative.
+/// An item of a request: tokens [begin, begin + tokens), with the partial result of index `slot`, or none if negative.
 HPA_DEVICE void write_item(const PlanParams& p, const Request& request, std::int32_t sequence, std::int32_t index, std::int32_t begin,
                            std::int32_t tokens, std::int32_t slot) {
   p.items[index] = {sequence,        request.query_row, begin, begin + tokens, slot < 0 ? -1 : slot * p.max_query_len,
@@ -220,10 +214,9 @@ struct PlanKernel {
     std::int32_t tokens, partitions, last_tokens;
   };
   static HPA_DEVICE Cut cut(const PlanParams& p, const Request& request) {
-    const std::int32_t length = span_of(p, request).tokens;
-    const auto tokens = std::int32_t(p.rule.tokens(length));
-    const std::int32_t partitions = PartitionRule::partitions_of(length, tokens);
-    return {tokens, partitions, length - (partitions - 1) * tokens};
+    const auto tokens = std::int32_t(p.rule.tokens(request.tokens()));
+    const std::int32_t partitions = PartitionRule::partitions_of(request.tokens(), tokens);
+    return {tokens, partitions, request.tokens() - (partitions - 1) * tokens};
   }
   static HPA_DEVICE int size_of(const PlanParams& p, std::int32_t tokens) {
     return tokens >= p.rule.long_partition ? 0 : 2 * tokens >= p.rule.long_partition ? 1 : 2;
@@ -242,7 +235,6 @@ struct PlanKernel {
   /// `before`: what the sequences before it need; `all`: what all need. A slot's index is that of the item in the batch's order.
   static HPA_DEVICE void write(const PlanParams& p, const Request& request, const Cut& c, std::int32_t sequence, const SizeCounts& before,
                                const SizeCounts& all) {
-    const Span span = span_of(p, request);
     const auto place = [&](int size) {
       return size == 0 ? before.items[0] : size == 1 ? all.items[0] + before.items[1] : all.items[0] + all.items[1] + before.items[2];
     };
@@ -250,8 +242,8 @@ struct PlanKernel {
     const std::int32_t first = place(size), slot = before.all_items(), last = c.partitions - 1;
     HPA_DO_NOT_UNROLL
     for (std::int32_t i = 0; i < last; ++i)
-      write_item(p, request, sequence, first + i, span.begin + i * c.tokens, c.tokens, slot + i);
-    write_item(p, request, sequence, last_size == size ? first + last : place(last_size), span.begin + last * c.tokens, c.last_tokens,
+      write_item(p, request, sequence, first + i, request.begin + i * c.tokens, c.tokens, slot + i);
+    write_item(p, request, sequence, last_size == size ? first + last : place(last_size), request.begin + last * c.tokens, c.last_tokens,
                last > 0 ? slot + last : -1);
     if (last > 0) write_split_rows(p, request, before.split_rows, slot, c.partitions);
   }

@@ -96,7 +96,7 @@ class StagedTile {
       Lane<Words<Products::value_words>> values;
       wave.each([&](int lane) {
         load_values(lane, dim, values[lane]);
-        if constexpr (Masked) mask_value<M, C>(values[lane], lane, visible);
+        if constexpr (Masked) ValueMask<M, C>(lane, visible).apply(values[lane]);
       });
       HPA_UNROLL
       for (int slot = 0; slot < Products::row_slots; ++slot) multiply.output(wave, softmax.output[slot][dim], values, probabilities[slot]);

@@ -85,27 +85,41 @@ struct Scores {
   }
 };
 
-/// Values that no row sees become zero: a probability of zero does not hide a NaN. A lane's share of one operand.
-template <class M, class C, class Operand, class Seen>
-HPA_DEVICE void mask_value(Operand& values, int lane, const Seen& visible) {
+/// Makes values that no row sees zero: a probability of zero does not hide a NaN. A lane's bits to keep, of every operand of a tile.
+template <class M, class C>
+class ValueMask {
+ public:
   using Products = typename TileTraits<M, C>::Products;
-  constexpr int elements_a_word = 4 / size_of(C::kv);
-  constexpr std::uint32_t element = size_of(C::kv) == 2 ? 0xffffu : 0xffu;
-  HPA_UNROLL
-  for (int word = 0; word < Products::value_words; ++word) {
-    const int token = Products::value_at(lane, elements_a_word * word).token;
-    std::uint32_t keep = 0;
+
+  template <class Seen>
+  HPA_DEVICE ValueMask(int lane, const Seen& seen) {
+    constexpr std::uint32_t element = size_of(C::kv) == 2 ? 0xffffu : 0xffu;
     HPA_UNROLL
-    for (int i = 0; i < elements_a_word; ++i) keep |= visible.has(token + i) ? element << (8 * size_of(C::kv) * i) : 0u;
-    values.word[word] &= keep;
+    for (int word = 0; word < Products::value_words; ++word) {
+      const int token = Products::value_at(lane, elements_a_word * word).token;
+      keep_[word] = 0;
+      HPA_UNROLL
+      for (int i = 0; i < elements_a_word; ++i) keep_[word] |= seen.has(token + i) ? element << (8 * size_of(C::kv) * i) : 0u;
+    }
   }
-}
+
+  template <class Operand>
+  HPA_DEVICE void apply(Operand& values) const {
+    HPA_UNROLL
+    for (int word = 0; word < Products::value_words; ++word) values.word[word] &= keep_[word];
+  }
+
+ private:
+  static constexpr int elements_a_word = 4 / size_of(C::kv);
+  std::uint32_t keep_[Products::value_words];
+};
 
 template <class M, class C, class Seen>
-HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Seen& visible) {
+HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Seen& seen) {
   wave.each_afresh([&](int lane) {
+    const ValueMask<M, C> mask(lane, seen);
     HPA_UNROLL
-    for (int dim = 0; dim < TileTraits<M, C>::dims; ++dim) mask_value<M, C>(values.operand[dim][lane], lane, visible);
+    for (int dim = 0; dim < TileTraits<M, C>::dims; ++dim) mask.apply(values.operand[dim][lane]);
   });
 }
 
