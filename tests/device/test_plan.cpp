@@ -34,7 +34,8 @@ namespace {
 #if defined(HPA_PLATFORM_HOST)
 using Menus =
     std::tuple<hpa::default_menu,
-               hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>, hpa::arch::HostMachine<32>>>;
+               hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
+                             hpa::axis<DType::f16>, hpa::arch::HostMachine<32>>>;
 #else
 using Menus = std::tuple<hpa::default_menu>;
 #endif
