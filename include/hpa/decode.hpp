@@ -110,7 +110,7 @@ struct RingShapes {
   /// registers say how many.
   using Shared = std::conditional_t<
       few_rows && C::head_size == 64, Shape<2, ring / 2>,
-      std::conditional_t<few_rows && size_of(C::kv) == 1, kernel::RingShape<6, ring / 2, 2>, Shape<Machine::unit_workgroups, ring>>>;
+      std::conditional_t<few_rows && size_of(C::kv) == 1 && !C::token_scales, kernel::RingShape<6, ring / 2, 2>, Shape<Machine::unit_workgroups, ring>>>;
 };
 
 /// Workgroups of a pass, all KV heads together; a compute unit holds `workgroups_per_unit` of all passes.

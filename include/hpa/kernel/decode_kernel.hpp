@@ -34,7 +34,8 @@ struct DecodeKernel {
   static constexpr int states_offset = QueryTile<M, C, Waves>::lds_bytes;  // waves still read the query when the first one writes its state
   static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
   static constexpr int facts_offset = states_offset + states_bytes;
-  static constexpr int scales_offset = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
+  static constexpr int edge_offset = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
+  static constexpr int scales_offset = edge_offset + (C::general ? int(sizeof(EdgeFacts)) : 0);
   static constexpr int stream_bytes = scales_offset + (C::token_scales ? waves * ScalesAhead<M, C>::lds_bytes : 0);
   static constexpr int lds_bytes = merge_bytes > stream_bytes ? merge_bytes : stream_bytes;
   static_assert(rows_a_pass > 0 && Products::rows % rows_a_pass == 0);
@@ -123,7 +124,7 @@ struct DecodeKernel {
                                               const Cache& cache, const Ahead& ahead) {
     TileStream<C> stream;
     if constexpr (C::general)
-      static_cast<TileFeatures&>(stream) = TileFeatures::of(wave, wave.template reread<FeatureParams>(params), item, facts_of(wave));
+      static_cast<WaveFeatures&>(stream) = {tile_features(wave.template reread<FeatureParams>(params), item, facts_of(wave)), edge_of(wave)};
     if constexpr (C::token_scales) static_cast<TileTokenScales&>(stream) = token_scales(wave, params);
     stream.keys = cache.keys, stream.values = cache.values;
     stream.table_row = ahead.table_row;
@@ -149,11 +150,14 @@ struct DecodeKernel {
   }
 
   static HPA_DEVICE RowFacts* facts_of(const Wave& wave) { return reinterpret_cast<RowFacts*>(wave.lds() + facts_offset); }
+  static HPA_DEVICE EdgeFacts* edge_of(const Wave& wave) { return reinterpret_cast<EdgeFacts*>(wave.lds() + edge_offset); }
   static HPA_DEVICE void stage_facts(const Wave& wave, const Params& params, const Rows& rows, const Item& item) {
     if (wave.index() != 0) return;
     const FeatureParams features = wave.template reread<FeatureParams>(params);
+    const EdgeFacts edge = edge_facts(wave, features, item);
     wave.each([&](int lane) {
       if (lane < Products::rows) facts_of(wave)[lane] = read_facts<Wave>(features, item, rows.inside(lane));
+      if (lane == 0) *edge_of(wave) = edge;
     });
   }
 

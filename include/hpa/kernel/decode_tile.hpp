@@ -12,9 +12,14 @@ struct TileTokenScales : TokenScaleParams {
   float* lds;
 };
 
+/// In LDS.
+struct WaveFeatures : TileFeatures {
+  const EdgeFacts* edge;
+};
+
 /// What a wave needs to know of the item whose tiles it streams.
 template <class C>
-struct TileStream : std::conditional_t<C::general, TileFeatures, NoFeatures>,
+struct TileStream : std::conditional_t<C::general, WaveFeatures, NoFeatures>,
                     std::conditional_t<C::token_scales, TileTokenScales, NoTokenScales> {
   KvView keys, values;            // of the KV head
   const std::int32_t* table_row;  // of the item's sequence
@@ -86,11 +91,10 @@ class WaveStream {
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
-    const auto visible = seen(tile);
-    if (!visible.whole(Traits::tokens)) {
-      scores.mask(wave, visible);
-      mask_values<M, C>(wave, values_, visible);
-    }
+    const Visible inside{0, stream_.end - first_token(tile)};
+    if (!inside.whole(Traits::tokens)) scores.mask(wave, inside);
+    if constexpr (C::general) mask_unseen(wave, tile);
+    else if (!inside.whole(Traits::tokens)) mask_values<M, C>(wave, values_, inside);
     add_values<false>(wave, scores, tile);
   }
 
@@ -98,15 +102,9 @@ class WaveStream {
   static HPA_DEVICE int tiles_of(int begin, int end) { return int(unsigned(end - begin + Traits::tokens - 1) / Traits::tokens); }
   HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
 
-  /// What some row sees of a tile.
-  HPA_DEVICE auto seen(int tile) const {
-    if constexpr (C::general) return stream_.seen(first_token(tile), stream_.end);
-    else return Visible{0, stream_.end - first_token(tile)};
-  }
-
+  /// Of a tile that some row does not see all of: values that no row sees.
   HPA_DEVICE void mask_unseen(Wave& wave, int tile) {
-    const auto visible = seen(tile);
-    if (!visible.whole(Traits::tokens)) mask_values<M, C>(wave, values_, visible);
+    if (!stream_.all_seen(first_token(tile), Traits::tokens)) mask_values<M, C>(wave, values_, stream_.edge->from(first_token(tile)));
   }
 
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
@@ -172,7 +170,7 @@ class WaveStream {
 
   /// The values as they are, or each token's times its scale.
   HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] int tile) const {
-    if constexpr (C::token_scales) return ValueScales<M, C>(wave, tile_scales_.values, seen(tile));
+    if constexpr (C::token_scales) return ValueScales<M, C>(wave, tile_scales_.values, stream_.edge->from(first_token(tile)));
     else return Products{};
   }
 

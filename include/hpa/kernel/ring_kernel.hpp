@@ -22,7 +22,10 @@ struct RingKernel {
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
   using Softmax = RunningSoftmax<M, C>;
-  using ItemFeatures = std::conditional_t<C::general, TileFeatures, NoFeatures>;
+  struct Features : TileFeatures {
+    EdgeFacts edge;
+  };
+  using ItemFeatures = std::conditional_t<C::general, Features, NoFeatures>;
   template <class T>
   using Lane = typename M::template Lane<T>;
 
@@ -133,8 +136,8 @@ struct RingKernel {
     }
     const auto visible = seen(features, item, first_token);
     if constexpr (C::general) scores.transform(wave, features, first_token);
-    const bool whole = visible.whole(Traits::tokens);
-    if (!whole) scores.mask(wave, visible);
+    const bool whole = all_seen(features, item, first_token);
+    if (!whole) scores.mask(wave, {0, item.end - first_token});
     typename Softmax::Probabilities probabilities[Products::row_slots];
     softmax.probabilities(wave, scores, probabilities);
     softmax.add_totals(wave, probabilities);
@@ -143,13 +146,17 @@ struct RingKernel {
   }
 
   static HPA_DEVICE ItemFeatures features_of([[maybe_unused]] const Wave& wave, [[maybe_unused]] const Params& p, [[maybe_unused]] const Item& item) {
-    if constexpr (C::general) return TileFeatures::of(wave, p, item, facts_of(wave));
+    if constexpr (C::general) return {tile_features(p, item, facts_of(wave)), edge_facts(wave, p, item)};
     else return {};
   }
   /// What some row sees of a tile.
   static HPA_DEVICE auto seen([[maybe_unused]] const ItemFeatures& features, const Item& item, std::int32_t first_token) {
-    if constexpr (C::general) return features.seen(first_token, item.end);
+    if constexpr (C::general) return features.edge.from(first_token);
     else return Visible{0, item.end - first_token};
+  }
+  static HPA_DEVICE bool all_seen([[maybe_unused]] const ItemFeatures& features, const Item& item, std::int32_t first_token) {
+    if constexpr (C::general) return features.all_seen(first_token, Traits::tokens);
+    else return item.end - first_token >= Traits::tokens;
   }
 
   /// The wave's own.

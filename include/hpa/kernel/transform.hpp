@@ -43,9 +43,9 @@ struct Scores {
       each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
         score = score + row.slope * float(first_key + token - row.position);
       });
-    if (!f.all.from(first_key).whole(Traits::tokens))
+    if (!f.all_seen(first_key, Traits::tokens))
       each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
-        score = M::min(score, row.limit(first_key + token, f.first_new));
+        score = M::min(score, row.limit(first_key + token));
       });
   }
 
