@@ -56,7 +56,7 @@ class WaveStream {
   HPA_DEVICE void open(Wave& wave, int first, const Blocks& ids) {
     wave.keep_order();
     next_ = checked(ids);
-    if constexpr (C::token_scales) scales_.request(wave, stream_, next_);
+    if constexpr (C::token_scales) scales_.start(wave, stream_), scales_.request(wave, stream_, next_);
     keys_.request(wave, stream_.keys, next_);
     wave.keep_order();
     HPA_UNROLL
@@ -72,6 +72,7 @@ class WaveStream {
   /// The wave's tiles but the last: each is followed by another, asked for while this one is used.
   HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
     int tile = first;
+    HPA_DO_NOT_UNROLL  // nor take the first turn out of the loop, because a window begins there: registers are dear
     for (; tile + Waves < tiles_; tile += Waves) {
       Scores<M, C> scores = logits(wave, query, tile);
       if constexpr (C::general) mask_unseen(wave, tile);

@@ -19,12 +19,17 @@ class ScalesAhead {
   using Traits = TileTraits<M, C>;
   static constexpr int lds_bytes = M::width * int(sizeof(float));  // a wave
 
+  /// Once an item, before the first request.
+  HPA_DEVICE void start(const typename M::Wave& wave, const TokenScaleParams& scales) {
+    wave.each([&](int lane) { to_own_[lane] = lane < Traits::tokens ? 0 : scales.to_values; });
+  }
+
   HPA_DEVICE void request(const typename M::Wave& wave, const TokenScaleParams& scales, const typename Traits::Blocks& blocks) {
     static_assert(M::width == 2 * Traits::tokens);
     if (!scales.given()) return;
     wave.each_afresh([&](int lane) {
       const int token = lane % Traits::tokens;
-      const std::int64_t place = blocks.slot_of(token) * int(sizeof(float)) + (lane < Traits::tokens ? 0 : scales.to_values);
+      const std::int64_t place = to_own_[lane] + blocks.slot_of(token) * int(sizeof(float));
       scale_[lane] = wave.template load<float>(scales.keys.slab(blocks.block_of(token)) + place);
     });
   }
@@ -38,6 +43,7 @@ class ScalesAhead {
 
  private:
   typename Traits::template Lane<float> scale_;
+  typename Traits::template Lane<std::int64_t> to_own_;  // from a key's scale to the one that the lane asks for
 };
 
 template <class M, class C>
