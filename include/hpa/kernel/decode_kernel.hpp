@@ -85,11 +85,9 @@ struct DecodeKernel {
       if (!C::general || rows.count > 0) decode_item(wave, again(wave, params, p), params, item, cache, rows, ahead);
       i += step;
       if (i >= end) return;
-      item = wave.uniform(p.items + i);
+      item = wave.uniform(again(wave, params, p).items + i);
       if constexpr (C::general) rows = Rows::of(kv_head, part, p.gqa, item);
       ahead.request(wave, again(wave, params, p), item, rows);
-      item = wave.uniform(p.items + i);
-      ahead.request(wave, p, item, rows);
       wave.barrier();  // LDS is free for the next item
     }
   }
