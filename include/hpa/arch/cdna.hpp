@@ -4,9 +4,10 @@
 #include <type_traits>
 
 #include "hpa/arch/cdna_bytes.hpp"
+#include "hpa/arch/cdna_mfma.hpp"
 #include "hpa/arch/cdna_scan.hpp"
 #include "hpa/arch/device_lane.hpp"
-#include "hpa/arch/products.hpp"
+#include "hpa/arch/staged_query.hpp"
 #include "hpa/types.hpp"
 
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -19,32 +20,7 @@
 
 namespace hpa::arch {
 
-struct CdnaFloats4 {
-  float value[4];
-  HPA_DEVICE float& operator[](int i) { return value[i]; }
-  HPA_DEVICE const float& operator[](int i) const { return value[i]; }
-  HPA_DEVICE CdnaFloats4 operator*(float by) const { return from(vector() * by); }
-  HPA_DEVICE CdnaFloats4 operator+(const CdnaFloats4& o) const { return from(vector() + o.vector()); }
-
-  using Vector = float __attribute__((ext_vector_type(4)));  // whose arithmetic is packed, two floats an instruction
-  HPA_DEVICE Vector vector() const { return __builtin_bit_cast(Vector, *this); }
-  /// Zeros that are not constants to the optimiser: it would set them once for every way into the loop.
-  static HPA_DEVICE CdnaFloats4 zero() {
-    Vector v = {0.f, 0.f, 0.f, 0.f};
-#if defined(__HIP_DEVICE_COMPILE__)
-    asm volatile("" : "+v"(v));
-#endif
-    return from(v);
-  }
-  static HPA_DEVICE CdnaFloats4 from(Vector v) { return __builtin_bit_cast(CdnaFloats4, v); }
-};
-
 namespace cdna {
-using Half4 = _Float16 __attribute__((ext_vector_type(4)));
-using Half8 = _Float16 __attribute__((ext_vector_type(8)));
-using BFloat8 = __bf16 __attribute__((ext_vector_type(8)));
-using Short4 = short __attribute__((ext_vector_type(4)));
-
 #if defined(__gfx950__)
 inline constexpr bool rounds_to_bf16 = true;  // by one instruction for two floats
 #else
@@ -83,38 +59,6 @@ HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] 
 }
 }  // namespace cdna
 
-/// D += A B with operands of 16 bytes: two products of 16x16x16, or one of 16x16x32.
-template <DType Type>
-struct Mfma {
-  static_assert(Type == DType::f16 || Type == DType::bf16);
-  static constexpr DType type = Type;
-  using Map = Mfma16x16x16;
-  using Operand = DeviceLane<Words<4>>;
-
-  static HPA_DEVICE void fma2([[maybe_unused]] DeviceLane<CdnaFloats4>& d, [[maybe_unused]] const Operand& a,
-                              [[maybe_unused]] const Operand& b) {
-#if defined(__HIP_DEVICE_COMPILE__)
-    auto sum = d.value.vector();
-#if defined(__gfx950__)
-    if constexpr (Type == DType::f16)
-      sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(cdna::Half8, a.value), __builtin_bit_cast(cdna::Half8, b.value), sum, 0, 0, 0);
-    else
-      sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(cdna::BFloat8, a.value), __builtin_bit_cast(cdna::BFloat8, b.value), sum, 0, 0, 0);
-#else
-    HPA_UNROLL
-    for (int half = 0; half < 4; half += 2) {
-      const Words<2> a2{{a.value.word[half], a.value.word[half + 1]}}, b2{{b.value.word[half], b.value.word[half + 1]}};
-      if constexpr (Type == DType::f16)
-        sum = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(cdna::Half4, a2), __builtin_bit_cast(cdna::Half4, b2), sum, 0, 0, 0);
-      else
-        sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(cdna::Short4, a2), __builtin_bit_cast(cdna::Short4, b2), sum, 0, 0, 0);
-    }
-#endif
-    d.value = CdnaFloats4::from(sum);
-#endif
-  }
-};
-
 struct Cdna {
   static constexpr int width = 64;
   static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 16, reduce_waves = 1, copy_waves = 4;  // waves a workgroup, by kernel
@@ -127,8 +71,14 @@ struct Cdna {
   static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
   static constexpr int reduce_pieces = 2;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = false;
+  /// Whether keys of 8 bits are multiplied as they are. Two terms hold bf16, not f16; gfx950 widens two codes by one instruction.
+  static constexpr bool multiplies(DType query, DType kv) {
+    return cdna::converts_fnuz && query == DType::bf16 && kv == DType::e4m3_fnuz;
+  }
   template <DType Query, DType Kv, int>
-  using Products = CdnaProducts<Mfma<Query>, Elements<Cdna, Kv, Query>>;
+  using Products = CdnaProductsOf<Cdna, Mfma<Query>, ByteMfma<Kv>, Query, Kv>;
+  template <DType Query, DType Kv, int HeadSize>
+  using StagedQuery = StagedQueryOf<Cdna, Query, Kv, HeadSize>;
   template <class T, int Threads>
   using BlockScan = CdnaBlockScan<T, Threads>;
 
@@ -197,6 +147,22 @@ struct Cdna {
       return {__builtin_bit_cast(T, out)};
     }
 
+    /// Every lane gets the largest value of its group of `Lanes`, 8 or 16, by exchanges within rows of 16 lanes.
+    template <int Lanes>
+    HPA_DEVICE void spread_max([[maybe_unused]] Lane<std::uint32_t>& value) const {
+      static_assert(Lanes == 8 || Lanes == 16);
+#if defined(__HIP_DEVICE_COMPILE__)
+      const auto with = [&](auto control) {
+        const auto other = std::uint32_t(__builtin_amdgcn_mov_dpp(int(value.value), decltype(control)::value, 0xf, 0xf, true));
+        value.value = other > value.value ? other : value.value;
+      };
+      with(std::integral_constant<int, 0xb1>{});   // quad_perm: 1, 0, 3, 2
+      with(std::integral_constant<int, 0x4e>{});   // quad_perm: 2, 3, 0, 1
+      with(std::integral_constant<int, 0x141>{});  // the lane as far from the other end of eight
+      if constexpr (Lanes == 16) with(std::integral_constant<int, 0x140>{});  // of sixteen
+#endif
+    }
+
     // memory, LDS, barrier
     template <class T>
     static HPA_DEVICE T load(const void* address) {
@@ -214,6 +180,15 @@ struct Cdna {
       for (int i = 0; i < int(sizeof(T) / 4); ++i) value.word[i] = words[i];
       return __builtin_bit_cast(T, value);
     }
+    /// Waits for values that were loaded and for all that was asked for before them: once, where each use would wait for its own.
+    template <class... T>
+    HPA_DEVICE void await([[maybe_unused]] const Lane<T>&... values) const {
+      keep_order();
+#if defined(__HIP_DEVICE_COMPILE__)
+      wait_for(__builtin_bit_cast(cdna::Memory<T>, values.value)...);
+#endif
+      keep_order();
+    }
     static HPA_DEVICE void atomic_min([[maybe_unused]] int* address, [[maybe_unused]] int value) {
 #if defined(__HIP_DEVICE_COMPILE__)
       __hip_atomic_fetch_min((HPA_GLOBAL_MEMORY int*)(address), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -229,6 +204,15 @@ struct Cdna {
     HPA_DEVICE void allow_next_launch() const {}
 
    private:
+    template <class T>
+    static HPA_DEVICE void wait_for(const T& a) {
+      asm volatile("" : : "v"(a));
+    }
+    template <class T, class U>
+    static HPA_DEVICE void wait_for(const T& a, const U& b) {
+      asm volatile("" : : "v"(a), "v"(b));
+    }
+
     std::byte* lds_;
     int index_, thread_;
   };
@@ -276,6 +260,16 @@ struct Cdna {
   static HPA_DEVICE std::uint32_t narrow(float a, float b, float c, float d) {
     if constexpr (cdna::converts<To>) return cdna::narrow_natively<To>(a, b, c, d);
     else return narrow_exactly<To>(a, b, c, d);
+  }
+  /// The same of floats within the range of an 8-bit type that the chip converts, or NaN.
+  template <DType To>
+  static HPA_DEVICE std::uint32_t narrow_bounded(const Floats4& x) {
+    return cdna::narrow_bounded<To>(x[0], x[1], x[2], x[3]);
+  }
+  /// Four 8-bit floats, byte 0 first, of a type that the chip converts.
+  template <DType From>
+  static HPA_DEVICE Floats4 floats(std::uint32_t codes) {
+    return Floats4::from(cdna::floats4_of<From>(codes));
   }
   static HPA_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
   static HPA_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }

@@ -25,6 +25,11 @@ template <DType From, DType To>
 __device__ Words<2> widen_natively(std::uint32_t codes);
 template <DType To>
 __device__ std::uint32_t narrow_natively(float a, float b, float c, float d);
+template <DType To>
+__device__ std::uint32_t narrow_bounded(float a, float b, float c, float d);
+using Float4 = float __attribute__((ext_vector_type(4)));
+template <DType From>
+__device__ Float4 floats4_of(std::uint32_t codes);
 
 #if defined(__HIP_DEVICE_COMPILE__)  // the host's half of a compilation needs the names only
 
@@ -140,18 +145,36 @@ HPA_DEVICE Words<2> widen_natively(std::uint32_t codes) {
     return {{pair_of<From, To, false>(codes), pair_of<From, To, true>(codes)}};
 }
 
-/// By the chip's conversion; where converts<To>. What it makes of values beyond the largest depends on a mode: they are clamped.
+/// Four codes as floats, byte 0 first.
+template <DType From>
+HPA_DEVICE Float4 floats4_of(std::uint32_t codes) {
+  const Float2 low = floats_of<From, false>(codes), high = floats_of<From, true>(codes);
+  return Float4{low[0], low[1], high[0], high[1]};
+}
+
+/// By the chip's conversion; where converts<To>. `inside` brings values within the type's range.
+template <DType To, class Inside>
+HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d, Inside&& inside) {
+  if constexpr (To == DType::e5m2_ocp) {
+    const int half = __builtin_amdgcn_cvt_pk_bf8_f32(inside(a), inside(b), 0, false);
+    return std::uint32_t(__builtin_amdgcn_cvt_pk_bf8_f32(inside(c), inside(d), half, true));
+  } else {
+    const int half = __builtin_amdgcn_cvt_pk_fp8_f32(inside(a), inside(b), 0, false);
+    return std::uint32_t(__builtin_amdgcn_cvt_pk_fp8_f32(inside(c), inside(d), half, true));
+  }
+}
+
+/// What the conversion makes of values beyond the largest depends on a mode: they are clamped.
 template <DType To>
 HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d) {
   constexpr float largest = Format<To>::decode(Format<To>::largest);
-  const auto clamped = [](float x) { return x == x ? __builtin_amdgcn_fmed3f(x, -largest, largest) : x; };
-  if constexpr (To == DType::e5m2_ocp) {
-    const int half = __builtin_amdgcn_cvt_pk_bf8_f32(clamped(a), clamped(b), 0, false);
-    return std::uint32_t(__builtin_amdgcn_cvt_pk_bf8_f32(clamped(c), clamped(d), half, true));
-  } else {
-    const int half = __builtin_amdgcn_cvt_pk_fp8_f32(clamped(a), clamped(b), 0, false);
-    return std::uint32_t(__builtin_amdgcn_cvt_pk_fp8_f32(clamped(c), clamped(d), half, true));
-  }
+  return narrow_natively<To>(a, b, c, d, [](float x) { return x == x ? __builtin_amdgcn_fmed3f(x, -largest, largest) : x; });
+}
+
+/// Of values within the type's range, or NaN.
+template <DType To>
+HPA_DEVICE std::uint32_t narrow_bounded(float a, float b, float c, float d) {
+  return narrow_natively<To>(a, b, c, d, [](float x) { return x; });
 }
 
 #endif

@@ -35,7 +35,10 @@ struct Emulated {
   using Operand = HostLane<Words<N>, Map::width>;
   using Result = HostLane<HostFloats4, Map::width>;
 
+  static constexpr int elements_a_word = 4 / size_of(Type);
+
   static float decode(const std::uint32_t* words, int i) {
+    if constexpr (size_of(Type) == 1) return Format<Type>::decode(words[i / 4] >> (8 * (i % 4)) & 0xffu);
     const std::uint32_t code = words[i / 2] >> (16 * (i % 2)) & 0xffffu;
     if constexpr (Type == DType::bf16) return float_of(code << 16);
     const std::uint32_t magnitude = (code & 0x7fffu) << 13, negative = (code & 0x8000u) << 16;
@@ -49,11 +52,11 @@ struct Emulated {
   static void issue(Result& d, const Operand<AN>& a, int first_a, const Operand<BN>& b, int first_b) {
     float am[Map::m][Map::k], bm[Map::k][Map::n], dm[Map::m][Map::n];
     for (int lane = 0; lane < Map::width; ++lane) {
-      for (int i = 0; i < 2 * Map::a_words; ++i) {
+      for (int i = 0; i < elements_a_word * Map::a_words; ++i) {
         const Coord at = Map::a_coord(lane, i);
         am[at.row][at.col] = decode(a[lane].word + first_a, i);
       }
-      for (int i = 0; i < 2 * Map::b_words; ++i) {
+      for (int i = 0; i < elements_a_word * Map::b_words; ++i) {
         const Coord at = Map::b_coord(lane, i);
         bm[at.row][at.col] = decode(b[lane].word + first_b, i);
       }
@@ -75,6 +78,16 @@ struct EmulatedMfma : Emulated<Mfma16x16x16, Type> {
                    const typename Base::template Operand<4>& b) {
     Base::issue(d, a, 0, b, 0);
     Base::issue(d, a, 2, b, 2);
+  }
+};
+
+/// CDNA's instruction for 8-bit floats, on the words of the operands from `first_a` and `first_b` on.
+template <DType Type>
+struct EmulatedByteMfma : Emulated<Mfma16x16x32Bytes, Type> {
+  using Base = Emulated<Mfma16x16x32Bytes, Type>;
+  static void fma(typename Base::Result& d, const typename Base::template Operand<4>& a, int first_a,
+                  const typename Base::template Operand<4>& b, int first_b) {
+    Base::issue(d, a, first_a, b, first_b);
   }
 };
 

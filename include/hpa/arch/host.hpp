@@ -18,6 +18,7 @@
 #include "hpa/arch/host_copies.hpp"
 #include "hpa/arch/portable_bytes.hpp"
 #include "hpa/arch/products.hpp"
+#include "hpa/arch/staged_query.hpp"
 #include "hpa/status.hpp"
 #include "hpa/types.hpp"
 
@@ -70,9 +71,13 @@ struct HostMachine {
   template <class T>
   using Lane = HostLane<T, Width>;
   using Floats4 = HostFloats4;
+  /// As gfx942: whether keys of 8 bits are multiplied as they are.
+  static constexpr bool multiplies(DType query, DType kv) { return query == DType::bf16 && kv == DType::e4m3_fnuz; }
   template <DType Query, DType Kv, int Rows>
-  using Products = std::conditional_t<Width == 64, CdnaProducts<EmulatedMfma<Query>, Elements<HostMachine, Kv, Query>>,
+  using Products = std::conditional_t<Width == 64, CdnaProductsOf<HostMachine, EmulatedMfma<Query>, EmulatedByteMfma<Kv>, Query, Kv>,
                                       WarpProducts<EmulatedMma<Query>, Rows, Elements<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>>;
+  template <DType Query, DType Kv, int HeadSize>
+  using StagedQuery = StagedQueryOf<HostMachine, Query, Kv, HeadSize>;
   template <int Stages, class... Strips>
   using Copies = HostCopies<Stages, Strips...>;
 
@@ -124,6 +129,14 @@ struct HostMachine {
       for (int lane = 0; lane < Width; ++lane) result[lane] = value[source(lane)];
       return result;
     }
+    /// Every lane gets the largest value of its group of `Lanes`.
+    template <int Lanes>
+    void spread_max(Lane<std::uint32_t>& value) const {
+      for (int first = 0; first < Width; first += Lanes) {
+        const std::uint32_t largest = *std::max_element(value.value + first, value.value + first + Lanes);
+        std::fill_n(value.value + first, Lanes, largest);
+      }
+    }
     /// The value of one lane, the same one for all.
     template <class T>
     T broadcast(const Lane<T>& value, int lane) const {
@@ -151,6 +164,9 @@ struct HostMachine {
     static T uniform(const T* address) {
       return load<T>(address);
     }
+    /// Waits for values that were loaded and for all that was asked for before them.
+    template <class... T>
+    void await(const Lane<T>&...) const {}
     static void atomic_min(int* address, int value) {
       int seen = __atomic_load_n(address, __ATOMIC_RELAXED);
       while (value < seen && !__atomic_compare_exchange_n(address, &seen, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
@@ -213,6 +229,18 @@ struct HostMachine {
   template <DType To>
   static std::uint32_t narrow(float a, float b, float c, float d) {
     return narrow_exactly<To>(a, b, c, d);
+  }
+  /// The same of floats within the type's range, or NaN.
+  template <DType To>
+  static std::uint32_t narrow_bounded(const HostFloats4& x) {
+    return narrow<To>(x[0], x[1], x[2], x[3]);
+  }
+  /// Four 8-bit floats, byte 0 first.
+  template <DType From>
+  static HostFloats4 floats(std::uint32_t codes) {
+    HostFloats4 x;
+    for (int i = 0; i < 4; ++i) x[i] = Format<From>::decode(codes >> (8 * i) & 0xffu);
+    return x;
   }
   static float exp2(float x) { return std::exp2(x); }
   static float log2(float x) { return std::log2(x); }

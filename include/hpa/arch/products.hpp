@@ -38,6 +38,15 @@ struct Mfma16x16x16 {
   static HPA_HOST_DEVICE constexpr Coord d_coord(int lane, int i) { return {4 * (lane / 16) + i, lane % 16}; }
 };
 
+/// CDNA v_mfma_f32_16x16x32_fp8_fp8 and its kin: a lane holds 8 elements of 8 bits of each operand; D as above.
+struct Mfma16x16x32Bytes {
+  static constexpr int width = 64, m = 16, n = 16, k = 32;
+  static constexpr int a_words = 2, b_words = 2;
+  static HPA_HOST_DEVICE constexpr Coord a_coord(int lane, int i) { return {lane % 16, 8 * (lane / 16) + i}; }
+  static HPA_HOST_DEVICE constexpr Coord b_coord(int lane, int i) { return {8 * (lane / 16) + i, lane % 16}; }
+  static HPA_HOST_DEVICE constexpr Coord d_coord(int lane, int i) { return Mfma16x16x16::d_coord(lane, i); }
+};
+
 /// NVIDIA mma.sync.aligned.m16n8k16.row.col.f32.{f16,bf16} (PTX ISA, "Matrix Fragments for mma.m16n8k16").
 struct MmaM16N8K16 {
   static constexpr int width = 32, m = 16, n = 8, k = 16;
@@ -126,6 +135,10 @@ struct CdnaProducts {
   static constexpr int key_words = 4, key_run = 16 / Kv::bytes;  // registers a lane; elements of one head next to each other
   static constexpr int query_words = 4, query_run = 8;
   static constexpr int value_words = 2 * Kv::bytes, value_run = 8;  // tokens of one head element next to each other
+  // Bytes leave registers to spare: steps of output() whose values are asked for and awaited together, and steps of scores() whose
+  // query is read ahead.
+  static constexpr int value_batch = Kv::bytes == 2 ? 1 : 4;
+  static constexpr int query_ahead = Kv::bytes == 2 ? 1 : 4;
   static constexpr int prob_words = 4, output_run = 4;
 
   static HPA_HOST_DEVICE constexpr Place key_at(int lane, int product, int i) {
@@ -165,6 +178,24 @@ struct CdnaProducts {
     else Instruction::fma2(output, Kv::template widen<2>(wave, values, 0), probabilities);
   }
 };
+
+/// The same with keys of 8 bits that the machine multiplies as they are, with a query in two terms of their type (QueryInTwoTerms).
+template <class Instruction, class ByteInstruction, class Kv>
+struct CdnaByteProducts : CdnaProducts<Instruction, Kv> {
+  using Base = CdnaProducts<Instruction, Kv>;
+  template <class Wave, class D, class A, class B>
+  static HPA_DEVICE void scores(const Wave&, D& scores, const A& keys, const B& query, int step) {
+    const int first = 2 * (step % Base::key_steps);
+    ByteInstruction::fma(scores, keys, first, query, 0);
+    ByteInstruction::fma(scores, keys, first, query, 2);
+  }
+};
+
+/// The machine's choice.
+template <class Machine, class Instruction, class ByteInstruction, DType Query, DType Kv>
+using CdnaProductsOf =
+    std::conditional_t<Machine::multiplies(Query, Kv), CdnaByteProducts<Instruction, ByteInstruction, Elements<Machine, Kv, Query>>,
+                       CdnaProducts<Instruction, Elements<Machine, Kv, Query>>>;
 
 /// FP8 values are multiplied as f16, whatever the query is: it holds every one of them, and probabilities better than bf16 does, and
 /// NVIDIA's chips widen to it at once. i8 may have scales that f16 does not hold.

@@ -18,7 +18,6 @@ struct DecodeKernel {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
-  using Operand = typename QueryTile<M, C, Waves>::Operand;
   using Softmax = RunningSoftmax<M, C>;
   using Stream = WaveStream<M, C, Waves>;
   using Blocks = typename Traits::Blocks;
@@ -31,7 +30,7 @@ struct DecodeKernel {
   /// Rows merged at a time: those that there are threads for, in 32 KiB at most, so that a compute unit holds 16 waves.
   static constexpr int rows_a_pass = std::min({waves * M::width / chunks, 32768 / row_bytes, int{Products::rows}});
   static constexpr int merge_bytes = rows_a_pass * row_bytes;
-  static constexpr int states_offset = QueryTile<M, C, Waves>::lds_bytes;  // waves still read the query when the first one writes its state
+  static constexpr int states_offset = QueryTile<M, C, Waves>::Staged::lds_bytes;  // waves still read the query when the first one writes its state
   static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
   static constexpr int facts_offset = states_offset + states_bytes;
   static constexpr int edge_offset = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
@@ -96,7 +95,7 @@ struct DecodeKernel {
   static HPA_DEVICE void decode_item(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Cache& cache,
                                      const Rows& rows, const Ahead& ahead) {
     wave.refresh();
-    auto* const query = reinterpret_cast<Operand*>(wave.lds());
+    auto* const query = reinterpret_cast<typename Stream::Operand*>(wave.lds());
     Stream stream(tile_stream(wave, p, params, item, C::general ? cache_of(wave, p) : cache, ahead));
     const auto stage_query = [&] {
       ahead.query.stage(wave, query);
@@ -108,6 +107,7 @@ struct DecodeKernel {
       stream.softmax.clear(wave);
       stream.await_ids(wave);
       stage_query();
+      stream.read_row_scales(wave, query);
       const int last = stream.full_tiles(wave, query, wave.index());
       stream.last_tile(wave, query, last);
     } else {

@@ -37,7 +37,8 @@ class WaveStream {
   using Wave = typename M::Wave;
   template <class T>
   using Lane = typename M::template Lane<T>;
-  using Operand = typename QueryTile<M, C, Waves>::Operand;
+  using Query = typename QueryTile<M, C, Waves>::Staged;
+  using Operand = typename Query::Operand;
 
   RunningSoftmax<M, C> softmax;
 
@@ -68,6 +69,9 @@ class WaveStream {
 
   /// Waits for the second tile's ids, which else would be asked for only when the first tile is there.
   HPA_DEVICE void await_ids(Wave& wave) { next_ = wave.loaded(next_); }
+
+  /// To be called when the query is staged.
+  HPA_DEVICE void read_row_scales(const Wave& wave, Operand* query) { row_scales_.read(wave, query); }
 
   /// The wave's tiles but the last: each is followed by another, asked for while this one is used.
   HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
@@ -125,20 +129,28 @@ class WaveStream {
     });
     Lane<const Operand*> own;
     wave.each_afresh([&](int lane) { own[lane] = query + lane; });  // read again for every tile: registers are dear
-    Lane<Operand> rows[2];  // of this step and of the next
+    constexpr int ahead = std::min(int{Products::query_ahead}, Traits::steps);
+    Lane<Operand> rows[ahead + 1];  // of this step and of the next ones
     const auto read = [&](int step) {
-      wave.each([&](int lane) { rows[step % 2][lane] = own[lane][step * M::width]; });
+      wave.each([&](int lane) { rows[step % (ahead + 1)][lane] = own[lane][step * M::width]; });
     };
-    read(0);
+    HPA_UNROLL
+    for (int step = 0; step < ahead; ++step) read(step);
+    if constexpr (ahead == Traits::steps) {
+      wave.await(rows[ahead - 1], keys_.operand[KeyTile<M, C>::operands - 1][Products::score_products - 1]);
+    }
     HPA_UNROLL
     for (int step = 0; step < Traits::steps; ++step) {
-      if (step + 1 < Traits::steps) read(step + 1);
+      if (step + ahead < Traits::steps) read(step + ahead);
       wave.keep_order();
       HPA_UNROLL
-      for (int p = 0; p < Products::score_products; ++p) Products::scores(wave, scores.product[p], keys_.operand[step / Products::key_steps][p], rows[step % 2], step);
+      for (int p = 0; p < Products::score_products; ++p) {
+        const auto& keys = keys_.operand[step / Products::key_steps][p];
+        Products::scores(wave, scores.product[p], keys, rows[step % (ahead + 1)], step);
+      }
       wave.keep_order();
     }
-    scores.scale(wave, stream_.scale_log2);
+    scores.scale(wave, row_scales_.score_scale(wave, stream_.scale_log2));
     if constexpr (C::token_scales) {
       tile_scales_ = scales_.stage(wave, stream_, stream_.lds);
       scale_tokens<M, C>(wave, scores, tile_scales_.keys);
@@ -152,21 +164,33 @@ class WaveStream {
     typename RunningSoftmax<M, C>::Probabilities probabilities[Products::row_slots];
     softmax.probabilities(wave, scores, probabilities);
     wave.keep_order();
+    await_values(wave, 0);
     const auto ones = all_ones(wave);
     HPA_UNROLL
     for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(wave, softmax.total[slot], ones, probabilities[slot]);
     const auto multiply = value_product(wave, tile);
+    static_assert(Traits::dims % Products::value_batch == 0);
     HPA_UNROLL
-    for (int dim = 0; dim < Traits::dims; ++dim) {
+    for (int first = 0; first < Traits::dims; first += Products::value_batch) {
+      if (first > 0) await_values(wave, first);
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot)
-        multiply.output(wave, softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
+      for (int dim = first; dim < first + Products::value_batch; ++dim) {
+        HPA_UNROLL
+        for (int slot = 0; slot < Products::row_slots; ++slot)
+          multiply.output(wave, softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
+      }
       if constexpr (RequestNext) {
         wave.keep_order();
-        values_.request(wave, dim, stream_.values, next_);
+        HPA_UNROLL
+        for (int dim = first; dim < first + Products::value_batch; ++dim) values_.request(wave, dim, stream_.values, next_);
         wave.keep_order();
       }
     }
+  }
+
+  /// Of a batch of steps, asked for together.
+  HPA_DEVICE void await_values(const Wave& wave, int first) {
+    if constexpr (Products::value_batch > 1) wave.await(values_.operand[first + Products::value_batch - 1]);
   }
 
   /// The values as they are, or each token's times its scale.
@@ -194,6 +218,7 @@ class WaveStream {
   ValueTile<M, C> values_;
   std::conditional_t<C::token_scales, ScalesAhead<M, C>, NoTokenScales> scales_;
   TileScales tile_scales_{nullptr, nullptr};  // of the tile at work; token_scales only
+  typename Query::RowScales row_scales_;
 };
 
 }  // namespace hpa::kernel

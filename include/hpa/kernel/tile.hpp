@@ -82,29 +82,27 @@ struct ValueTile {
   }
 };
 
-/// The query rows of one tile, in LDS as operands [step][lane]. Each of the workgroup's waves brings a share of the steps.
+/// The query rows of one tile, in LDS as operands [step][lane]. Each of the workgroup's waves brings a share of the pieces.
 template <class M, class C, int Waves>
 struct QueryTile {
-  using Traits = TileTraits<M, C>;
-  using Products = typename Traits::Products;
-  using Operand = Words<Products::query_words>;
-  static constexpr int turns = int(ceil_div(Traits::steps, Waves));
-  static constexpr int lds_bytes = Traits::steps * M::width * int(sizeof(Operand));
+  using Staged = typename M::template StagedQuery<C::query, C::kv, C::head_size>;
+  using Operand = typename Staged::Operand;
+  static constexpr int turns = int(ceil_div(Staged::pieces, Waves));
 
-  typename Traits::template Lane<Operand> share[turns];
+  typename M::template Lane<Operand> share[turns];
 
   /// `row_address(row)` is the first element of a query row; rows past the last are given the last one's, so nothing is masked. A
-  /// wave without a step of its own asks for a piece of one row: that is cheaper than a branch.
+  /// wave without a piece of its own asks for a piece of one row: that is cheaper than a branch.
   template <class RowAddress>
   HPA_DEVICE void request(const typename M::Wave& wave, RowAddress&& row_address) {
     HPA_UNROLL
     for (int turn = 0; turn < turns; ++turn) {
-      const int step = wave.index() + turn * Waves, piece = int(unsigned(step) % Traits::steps);
-      const bool own = has_step(step);
+      const int n = wave.index() + turn * Waves, piece = int(unsigned(n) % Staged::pieces);
+      const bool own = is_piece(n);
       wave.each_afresh([&](int lane) {
-        load_runs<typename M::Wave, C::query, Products::query_run>(wave, share[turn][lane], [&](int i) {
-          const Place at = Products::query_at(lane, piece, i);
-          return row_address(own ? at.token : 0) + at.element * size_of(C::query);
+        load_runs<typename M::Wave, C::query, Staged::piece_elements>(wave, share[turn][lane], [&](int i) {
+          const Place at = Staged::brought(lane, piece);
+          return row_address(own ? at.token : 0) + (at.element + i) * size_of(C::query);
         });
       });
     }
@@ -113,13 +111,13 @@ struct QueryTile {
   HPA_DEVICE void stage(const typename M::Wave& wave, Operand* lds) const {
     HPA_UNROLL
     for (int turn = 0; turn < turns; ++turn) {
-      const int step = wave.index() + turn * Waves;
-      if (has_step(step)) wave.each([&](int lane) { lds[step * M::width + lane] = share[turn][lane]; });
+      const int n = wave.index() + turn * Waves;
+      if (is_piece(n)) Staged::stage(wave, share[turn], n, lds);
     }
   }
 
  private:
-  static HPA_DEVICE bool has_step(int step) { return Traits::steps % Waves == 0 || step < Traits::steps; }
+  static HPA_DEVICE bool is_piece(int n) { return Staged::pieces % Waves == 0 || n < Staged::pieces; }
 };
 
 }  // namespace hpa::kernel

@@ -34,6 +34,13 @@ struct Scores {
       for (int p = 0; p < products; ++p) product[p][lane] = product[p][lane] * factor;
     });
   }
+  /// By a lane's own factor.
+  HPA_DEVICE void scale(const typename M::Wave& wave, const typename Traits::template Lane<float>& factor) {
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int p = 0; p < products; ++p) product[p][lane] = product[p][lane] * factor[lane];
+    });
+  }
 
   /// What Features::all does to scores whose first token is `first_key` of the sequence: cap, bias, mask. What rows need to know is
   /// read again for every tile: registers are dear.

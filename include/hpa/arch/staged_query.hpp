@@ -1,0 +1,146 @@
+// How a workgroup's query rows come to LDS, as the operands [step][lane] of CdnaProducts: which pieces its waves bring, and what
+// they make of them. A piece is 16 bytes a lane, and there are as many pieces as operands.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "hpa/arch/products.hpp"
+
+namespace hpa::arch {
+
+/// For keys of 16 bits: a wave brings an operand as it is.
+template <int HeadSize>
+struct QueryByOperands {
+  static constexpr int width = 64, rows = 16;
+  static constexpr int piece_elements = 8;  // a lane's
+  static constexpr int pieces = HeadSize / 32;
+  using Operand = Words<4>;
+  static constexpr int lds_bytes = pieces * width * int(sizeof(Operand));
+
+  /// The first element of a lane's share of a piece.
+  static HPA_HOST_DEVICE constexpr Place brought(int lane, int piece) { return {lane % 16, 32 * piece + piece_elements * (lane / 16)}; }
+
+  template <class Wave, class Share>
+  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
+    wave.each([&](int lane) { lds[piece * width + lane] = share[lane]; });
+  }
+
+  /// What staging multiplied the rows by: nothing.
+  struct RowScales {
+    template <class Wave>
+    HPA_DEVICE void read(const Wave&, const Operand*) {}
+    /// What scores of the staged rows are multiplied by, if those of the rows as they came are by `scale`.
+    template <class Wave>
+    HPA_DEVICE float score_scale(const Wave&, float scale) const {
+      return scale;
+    }
+  };
+};
+
+/// For keys of 8 bits, whose operands serve two steps, so that a lane's elements of one step are 16 bytes apart in memory: a wave
+/// brings whole rows and puts each piece where it belongs.
+template <int HeadSize>
+struct QueryByRows : QueryByOperands<HeadSize> {
+  using Base = QueryByOperands<HeadSize>;
+  using typename Base::Operand;
+  static constexpr int row_lanes = HeadSize / Base::piece_elements;  // next to each other
+
+  static HPA_HOST_DEVICE constexpr Place brought(int lane, int piece) {
+    const unsigned index = unsigned(piece * Base::width + lane);
+    return {int(index / row_lanes), int(index % row_lanes) * Base::piece_elements};
+  }
+
+  /// Where it belongs, as CdnaProducts::query_at() has it.
+  static HPA_HOST_DEVICE constexpr int place_of(const Place& at) {
+    const unsigned element = unsigned(at.element), step = element / 64 * 2 + element / 8 % 2;
+    return int(step * Base::width + element % 64 / 16 * 16) + at.token;
+  }
+
+  template <class Wave, class Share>
+  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
+    wave.each([&](int lane) { lds[place_of(brought(lane, piece))] = share[lane]; });
+  }
+};
+
+/// For keys of an 8-bit type that the machine multiplies as it is (CdnaByteProducts): a bf16 element q becomes hi + lo of that type,
+/// lo near q - hi; hi in words 0 and 1 of an operand, lo in 2 and 3. Each row is first scaled by a power of two that brings its
+/// largest element to 64..128, so that elements down to 2^-10 of the largest are exact, and smaller ones to 2^-18 of it. Inf in a row
+/// makes all its scores NaN.
+template <class Machine, DType Kv, int HeadSize>
+struct QueryInTwoTerms : QueryByRows<HeadSize> {
+  using Base = QueryByRows<HeadSize>;
+  using typename Base::Operand;
+  static constexpr int lds_bytes = Base::lds_bytes + Base::rows * int(sizeof(float));  // the rows' scales, inverted, come last
+  template <class T>
+  using Lane = typename Machine::template Lane<T>;
+
+  template <class Wave, class Share>
+  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
+    Lane<Operand> rows;
+    Lane<std::uint32_t> largest;  // as bits: those of positive floats are in order
+    wave.each([&](int lane) {
+      HPA_UNROLL
+      for (int i = 0; i < 4; ++i) rows[lane].word[i] = wave.made_anew(share[lane].word[i]);  // else waited for where it was asked for
+      float magnitude = 0.f;
+      HPA_UNROLL
+      for (int i = 0; i < Base::piece_elements; ++i) magnitude = Machine::max(magnitude, std::fabs(element(rows[lane], i)));
+      largest[lane] = bits_of(magnitude);
+    });
+    wave.template spread_max<Base::row_lanes>(largest);
+    wave.each([&](int lane) {
+      const Place at = Base::brought(lane, piece);
+      const std::uint32_t exponent = exponent_of_scale(largest[lane]);
+      lds[Base::place_of(at)] = split(rows[lane], float_of(exponent << 23));
+      // Of Inf, NaN.
+      if (at.element == 0) inverse_scales(lds)[at.token] = float_of((254 - exponent) << 23) + 0.f * float_of(largest[lane]);
+    });
+  }
+
+  /// Of the row whose scores a lane holds.
+  struct RowScales {
+    Lane<float> inverse;
+    template <class Wave>
+    HPA_DEVICE void read(const Wave& wave, Operand* lds) {
+      wave.each([&](int lane) { inverse[lane] = inverse_scales(lds)[lane % Base::rows]; });
+    }
+    template <class Wave>
+    HPA_DEVICE Lane<float> score_scale(const Wave& wave, float scale) const {
+      Lane<float> scales;
+      wave.each([&](int lane) { scales[lane] = inverse[lane] * scale; });
+      return scales;
+    }
+  };
+
+ private:
+  static HPA_HOST_DEVICE float* inverse_scales(Operand* lds) { return reinterpret_cast<float*>(lds + Base::pieces * Base::width); }
+  static HPA_DEVICE float element(const Operand& words, int i) { return Machine::template unpack<DType::bf16>(words.word[i / 2], i % 2); }
+
+  /// The biased exponent of the power of two that brings `largest` to 64..128. That and its inverse are normal.
+  static HPA_HOST_DEVICE std::uint32_t exponent_of_scale(std::uint32_t largest) {
+    const std::uint32_t wanted = 127 + 6 + 127 - (largest >> 23);
+    return wanted < 253 ? wanted : 253;
+  }
+
+  static HPA_DEVICE Operand split(const Operand& elements, float scale) {
+    Operand terms;
+    HPA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      typename Machine::Floats4 scaled;
+      HPA_UNROLL
+      for (int i = 0; i < 4; ++i) scaled[i] = element(elements, 4 * half + i);
+      scaled = scaled * scale;
+      terms.word[half] = Machine::template narrow_bounded<Kv>(scaled);
+      terms.word[2 + half] = Machine::template narrow_bounded<Kv>(scaled + Machine::template floats<Kv>(terms.word[half]) * -1.f);
+    }
+    return terms;
+  }
+};
+
+/// The machine's choice.
+template <class Machine, DType Query, DType Kv, int HeadSize>
+using StagedQueryOf =
+    std::conditional_t<size_of(Kv) == 2, QueryByOperands<HeadSize>,
+                       std::conditional_t<Machine::multiplies(Query, Kv), QueryInTwoTerms<Machine, Kv, HeadSize>, QueryByRows<HeadSize>>>;
+
+}  // namespace hpa::arch
