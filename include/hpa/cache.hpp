@@ -180,8 +180,8 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
                                         shape.head_size * shape.block_size * size_of(shape.kv),
                                         shape.block_size * 4};
   const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
-  return arch::launch<Kernel>({detail::grid_x(workgroups, shape.num_kv_heads, device, detail::held<Kernel>(device)), shape.num_kv_heads}, params,
-                              stream);
+  return arch::launch<Kernel>(
+      {detail::grid_x(workgroups, shape.num_kv_heads, device, detail::held<Kernel>(device)), shape.num_kv_heads}, params, stream);
 }
 
 }  // namespace hpa

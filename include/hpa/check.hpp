@@ -43,7 +43,8 @@ struct RuleTable {
   using D = const Device&;
   using Plain = PlainOnly<Menu>;
   static constexpr Status bad = Status::invalid_argument, none = Status::unsupported;
-  static constexpr std::array rules = {  // an array that knows its size: nvcc loops over no other
+  // An array that knows its size: nvcc loops over no other.
+  static constexpr std::array rules = {
       Rule{bad, "num_heads", "must be positive", [](S s, D) { return s.num_heads > 0; }},
       Rule{bad, "num_kv_heads", "must be positive", [](S s, D) { return s.num_kv_heads > 0; }},
       Rule{bad, "num_kv_heads", "must divide num_heads", [](S s, D) { return s.num_heads % s.num_kv_heads == 0; }},
@@ -54,20 +55,21 @@ struct RuleTable {
       Rule{bad, "max_query_len", "must be positive", [](S s, D) { return s.max_query_len > 0; }},
       Rule{bad, "max_seq_len", "must be positive", [](S s, D) { return s.max_seq_len > 0; }},
       Rule{bad, "max_total_kv_tokens", "must be positive, or 0 for max_seqs * max_seq_len",
-       [](S s, D) { return s.max_total_kv_tokens >= 0; }},
+           [](S s, D) { return s.max_total_kv_tokens >= 0; }},
       Rule{bad, "device", "compute_units must be positive", [](S, D d) { return d.compute_units > 0; }},
       Rule{none, "device", nullptr, [](S, D d) { return Menu::Machine::runs_on(d.arch); }},
       Rule{none, "query", AxisText<typename Menu::query_types>::text.data, [](S s, D) { return Menu::query_types::has(s.query); }},
       Rule{none, "kv", "16-bit KV must be of the query's type", [](S s, D) { return size_of(s.kv) == 1 || s.kv == s.query; }},
       Rule{none, "kv", AxisText<typename Menu::kv_types>::text.data, [](S s, D) { return Menu::kv_types::has(s.kv); }},
       Rule{none, "out", "must be the query's type or an FP8 one",
-       [](S s, D) { return s.out == s.query || (size_of(s.out) == 1 && s.out != DType::i8); }},
+           [](S s, D) { return s.out == s.query || (size_of(s.out) == 1 && s.out != DType::i8); }},
       Rule{none, "out", Plain::only, [](S s, D) { return Plain::allows(s.out == s.query); }},
       Rule{none, "layout", "only KvLayout::vllm", [](S s, D) { return s.layout == KvLayout::vllm; }},
-      Rule{none, "head_size", AxisText<typename Menu::head_sizes>::text.data, [](S s, D) { return Menu::head_sizes::has(s.head_size); }},
+      Rule{none, "head_size", AxisText<typename Menu::head_sizes>::text.data,
+           [](S s, D) { return Menu::head_sizes::has(s.head_size); }},
       Rule{none, "head_size_v", "must equal head_size", [](S s, D) { return s.head_size_of_v() == s.head_size; }},
       Rule{none, "block_size", AxisText<typename Menu::block_sizes>::text.data,
-       [](S s, D) { return Menu::block_sizes::has(s.block_size); }},
+           [](S s, D) { return Menu::block_sizes::has(s.block_size); }},
       Rule{none, "max_query_len", Plain::only, [](S s, D) { return Plain::allows(s.max_query_len == 1); }},
       Rule{none, "max_query_len", "more than 16 query rows", [](S s, D) { return s.max_query_len <= max_query_rows; }},
       Rule{none, "alibi", Plain::only, [](S s, D) { return Plain::allows(!s.alibi); }},
@@ -76,16 +78,18 @@ struct RuleTable {
       Rule{none, "sinks", Plain::only, [](S s, D) { return Plain::allows(!s.sinks); }},
       Rule{none, "tree_mask", Plain::only, [](S s, D) { return Plain::allows(!s.tree_mask); }},
       Rule{none, "token_scales", Plain::only, [](S s, D) { return Plain::allows(!s.token_scales); }},
-      Rule{bad, "tree_mask", "stands in place of causal order: causal must be set", [](S s, D) { return !s.tree_mask || s.causal; }},
-      Rule{none, "tree_mask", "not with alibi: the depth of a row in the tree is not known", [](S s, D) { return !s.tree_mask || !s.alibi; }},
+      Rule{bad, "tree_mask", "stands in place of causal order: causal must be set",
+           [](S s, D) { return !s.tree_mask || s.causal; }},
+      Rule{none, "tree_mask", "not with alibi: the depth of a row in the tree is not known",
+           [](S s, D) { return !s.tree_mask || !s.alibi; }},
       Rule{none, "tree_mask", "not with sliding_window: the depth of a row in the tree is not known",
-       [](S s, D) { return !s.tree_mask || !s.sliding_window; }},
+           [](S s, D) { return !s.tree_mask || !s.sliding_window; }},
       Rule{none, "token_scales", "only with i8 KV", [](S s, D) { return !s.token_scales || s.kv == DType::i8; }},
       Rule{none, "num_heads", "more than 65535 heads", [](S s, D) { return s.num_heads <= max_grid_yz; }},
       Rule{none, "max_seqs", "more than 2^26 sequences", [](S s, D) { return s.max_seqs <= 1 << 26; }},
       Rule{none, "max_seq_len", "more than 2^30 tokens", [](S s, D) { return s.max_seq_len <= 1 << 30; }},
       Rule{none, "max_total_kv_tokens", too_many_partitions,
-       [](S s, D d) { return kernel::max_slots(s, kernel::partition_rule(s, d)) <= max_partitions; }},
+           [](S s, D d) { return kernel::max_slots(s, kernel::partition_rule(s, d)) <= max_partitions; }},
   };
 };
 
@@ -109,7 +113,8 @@ inline Verdict check_strides(const StridePair& s, std::int64_t piece, std::int64
   if (inner < piece) return {bad, s.inner_field, "smaller than the data it steps over"};
   if (inner >= inner_limit) return {Status::unsupported, s.inner_field, "4 GiB or more"};
   const std::int64_t outer = s.outer == 0 ? inner * inner_count : s.outer;
-  if (outer >= outer_limit) return {Status::unsupported, s.outer == 0 ? s.inner_field : s.outer_field, "too large a step in memory"};
+  if (outer >= outer_limit)
+    return {Status::unsupported, s.outer == 0 ? s.inner_field : s.outer_field, "too large a step in memory"};
   if (outer < piece) return {bad, s.outer_field, "smaller than the data it steps over"};
   if (outer < (inner_count - 1) * inner + piece && inner_count > 1 && inner < outer)
     return {bad, s.outer_field, "smaller than the data it steps over"};
@@ -129,7 +134,8 @@ template <std::size_t N>
 inline Verdict check_alignment(const PointerRule (&pointers)[N]) {
   for (const PointerRule& rule : pointers)
     if (!aligned(rule.pointer, rule.alignment))
-      return {Status::invalid_argument, rule.field, rule.alignment == 16 ? "must be 16-byte aligned" : "not aligned to its elements"};
+      return {Status::invalid_argument, rule.field,
+              rule.alignment == 16 ? "must be 16-byte aligned" : "not aligned to its elements"};
   return {};
 }
 
@@ -203,9 +209,12 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
   if (args.num_seqs <= 0) return {bad, "num_seqs", "must be positive"};
   if (args.num_seqs > shape.max_seqs) return {bad, "num_seqs", "more than shape.max_seqs"};
   if (args.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
-  const detail::PointerRule pointers[] = {
-      {args.query, 16, "query"},   {args.key_cache, 16, "key_cache"},       {args.value_cache, 16, "value_cache"},
-      {args.out, std::size_t(4 * size_of(shape.out)), "out"},        {args.block_tables, 4, "block_tables"}, {args.seq_lens, 4, "seq_lens"}};
+  const detail::PointerRule pointers[] = {{args.query, 16, "query"},
+                                          {args.key_cache, 16, "key_cache"},
+                                          {args.value_cache, 16, "value_cache"},
+                                          {args.out, std::size_t(4 * size_of(shape.out)), "out"},
+                                          {args.block_tables, 4, "block_tables"},
+                                          {args.seq_lens, 4, "seq_lens"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
   const detail::PointerRule optional_pointers[] = {{args.query_start_loc, 4, "query_start_loc"},
                                                    {args.lse, 4, "lse"},
@@ -220,20 +229,22 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
   if (Verdict v = detail::check_alignment(optional_pointers); !v) return v;
   if (Verdict v = detail::check_features(shape, args); !v) return v;
   if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
-  if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap))) return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
+  if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap)))
+    return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
   if (shape.sliding_window && args.window < 0) return {bad, "window", "must be positive"};
   if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
                                         shape.head_size, shape.num_heads, per_16_bytes(shape.query),
                                         detail::elements_in_4_gib(shape.query), detail::max_stride);
       !v)
     return v;
-  if (Verdict v = detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
-                                              {args.value_block_stride, args.value_head_stride, "value_block_stride", "value_head_stride"});
+  if (Verdict v =
+          detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
+                                      {args.value_block_stride, args.value_head_stride, "value_block_stride", "value_head_stride"});
       !v)
     return v;
   if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
-                                        shape.head_size_of_v(), shape.num_heads, 4,
-                                        detail::elements_in_4_gib(shape.out), detail::max_stride);
+                                        shape.head_size_of_v(), shape.num_heads, 4, detail::elements_in_4_gib(shape.out),
+                                        detail::max_stride);
       !v)
     return v;
   if (args.block_table_row_stride != 0 && args.block_table_row_stride < args.block_table_width)

@@ -17,7 +17,8 @@ namespace detail {
 struct ByteStrides {
   std::int64_t outer, inner;
 };
-constexpr ByteStrides byte_strides(std::int64_t outer, std::int64_t inner, std::int64_t piece, std::int64_t inner_count, DType type) {
+constexpr ByteStrides byte_strides(std::int64_t outer, std::int64_t inner, std::int64_t piece, std::int64_t inner_count,
+                                   DType type) {
   const std::int64_t dense_inner = inner == 0 ? piece : inner;
   return {(outer == 0 ? dense_inner * inner_count : outer) * size_of(type), dense_inner * size_of(type)};
 }
@@ -41,8 +42,9 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   params.values = kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape);
   params.block_tables = args.block_tables;
   params.table_row_stride = args.block_table_row_stride == 0 ? args.block_table_width : args.block_table_row_stride;
-  params.result = {row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out),
-                   args.lse, p.parts.partials, p.parts.states, shape.num_heads};
+  params.result = {
+      row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out), args.lse,
+      p.parts.partials, p.parts.states, shape.num_heads};
   params.header = p.parts.header;
   params.items = p.parts.items;
   params.shares = p.parts.shares;
@@ -65,12 +67,13 @@ kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& 
   static_cast<kernel::DecodeParams&>(params) = decode_params(shape, args, p);
   if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.k_scale, args.v_scale};
   if constexpr (C::token_scales)
-    static_cast<kernel::TokenScaleParams&>(params) = {
-        token_scale_view(args.key_token_scales, shape),
-        std::int64_t(reinterpret_cast<std::uintptr_t>(args.value_token_scales) - reinterpret_cast<std::uintptr_t>(args.key_token_scales))};
+    static_cast<kernel::TokenScaleParams&>(params) = {token_scale_view(args.key_token_scales, shape),
+                                                      std::int64_t(reinterpret_cast<std::uintptr_t>(args.value_token_scales) -
+                                                                   reinterpret_cast<std::uintptr_t>(args.key_token_scales))};
   if constexpr (C::general) {
     static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,
-                                                   shape.sliding_window ? std::min(args.window, shape.max_seq_len) : 0, shape.causal};
+                                                   shape.sliding_window ? std::min(args.window, shape.max_seq_len) : 0,
+                                                   shape.causal};
     static_cast<kernel::FinishParams&>(params) = {args.sinks, args.out_scale, shape.out};
   }
   return params;
@@ -108,14 +111,14 @@ struct RingShapes {
   using Alone = Shape<1, ring>;
   /// Workgroups hide each other's merges. Where a token has few bytes for its arithmetic, more waves with less each hide more of that;
   /// registers say how many.
-  using Shared = std::conditional_t<
-      few_rows && C::head_size == 64, Shape<2, ring / 2>,
-      std::conditional_t<few_rows && size_of(C::kv) == 1 && !C::token_scales, kernel::RingShape<6, ring / 2, 2>, Shape<Machine::unit_workgroups, ring>>>;
+  using Shared = std::conditional_t<few_rows && C::head_size == 64, Shape<2, ring / 2>,
+                                    std::conditional_t<few_rows && size_of(C::kv) == 1 && !C::token_scales,
+                                                       kernel::RingShape<6, ring / 2, 2>, Shape<Machine::unit_workgroups, ring>>>;
 };
 
 /// Workgroups of a pass, all KV heads together; a compute unit holds `workgroups_per_unit` of all passes.
-inline int ring_workgroups(const DecodeShape& shape, int passes, const kernel::PartitionRule& rule, const kernel::WorkspaceLayout& layout,
-                           const Device& device, int workgroups_per_unit) {
+inline int ring_workgroups(const DecodeShape& shape, int passes, const kernel::PartitionRule& rule,
+                           const kernel::WorkspaceLayout& layout, const Device& device, int workgroups_per_unit) {
   if (rule.shares > 0) return rule.shares * shape.num_kv_heads;
   return grid_x(layout.max_items * shape.num_kv_heads, passes, device, workgroups_per_unit);
 }
@@ -125,7 +128,8 @@ Verdict launch_ring_kernel(const DecodeShape& shape, const DecodeArgs& args, con
   const int y = passes<C>(shape), heads = shape.num_kv_heads;
   const int x = ring_workgroups(shape, y, p.rule, p.layout, p.device, Kernel::resident_workgroups);
   const bool balanced = p.rule.shares > 0;
-  return arch::launch<Kernel>({x, y}, {params_of<C>(shape, args, p), heads, balanced ? 1 : x / heads, balanced ? 0 : x % heads}, stream);
+  return arch::launch<Kernel>({x, y}, {params_of<C>(shape, args, p), heads, balanced ? 1 : x / heads, balanced ? 0 : x % heads},
+                              stream);
 }
 
 template <class Machine, class C>
@@ -145,7 +149,8 @@ Verdict launch_tiles(const DecodeShape& shape, const DecodeArgs& args, const Pre
   const int y = shape.num_kv_heads, z = passes<C>(shape);
   const kernel::DecodeParamsOf<C> params = params_of<C>(shape, args, p);
   const auto grid = [&](int workgroups_per_unit) {
-    return arch::Grid{p.rule.shares > 0 ? p.rule.shares : grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, workgroups_per_unit), y, z};
+    return arch::Grid{
+        p.rule.shares > 0 ? p.rule.shares : grid_x(p.layout.max_items, std::int64_t{y} * z, p.device, workgroups_per_unit), y, z};
   };
   if (p.rule.rows_fill_the_chip()) return arch::launch<Shared>(grid(held<Shared>(p.device)), params, stream);
   return arch::launch<Alone>(grid(held<Alone>(p.device)), params, stream);
@@ -156,7 +161,8 @@ template <class Machine, class C>
 Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   if constexpr (Machine::copies_to_lds) {
     using Few = kernel::FewRows<C>;
-    return passes<Few>(shape) == 1 ? launch_ring<Machine, Few>(shape, args, p, stream) : launch_ring<Machine, C>(shape, args, p, stream);
+    return passes<Few>(shape) == 1 ? launch_ring<Machine, Few>(shape, args, p, stream)
+                                   : launch_ring<Machine, C>(shape, args, p, stream);
   } else {
     return launch_tiles<Machine, C>(shape, args, p, stream);
   }
@@ -185,9 +191,8 @@ Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace works
   const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);
   if (!p.verdict) return p.verdict;
   Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
-  Menu::dispatch(shape, [&](auto config) {
-    verdict = detail::run_decode<typename Menu::Machine, decltype(config)>(shape, args, p, stream);
-  });
+  Menu::dispatch(
+      shape, [&](auto config) { verdict = detail::run_decode<typename Menu::Machine, decltype(config)>(shape, args, p, stream); });
   return verdict;
 }
 

@@ -40,17 +40,17 @@
 /// They are compiled here.
 #define HPA_INSTANTIATE_KERNEL(...) HPA_DETAIL_KERNEL(template, __VA_ARGS__)
 
-#define HPA_DETAIL_MENU(prefix, ...)                                                                                               \
-  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,              \
-                                               ::hpa::Stream);                                                                     \
-  prefix ::hpa::Verdict hpa::decode<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,            \
-                                                 ::hpa::Stream);                                                                   \
-  prefix ::hpa::Verdict hpa::paged_attention<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,   \
-                                                          ::hpa::Stream);                                                          \
-  prefix ::hpa::Verdict hpa::append<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, ::hpa::Stream);              \
-  prefix ::hpa::Verdict hpa::copy_blocks<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, ::hpa::Stream);     \
+#define HPA_DETAIL_MENU(prefix, ...)                                                                                             \
+  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,            \
+                                               ::hpa::Stream);                                                                   \
+  prefix ::hpa::Verdict hpa::decode<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,          \
+                                                 ::hpa::Stream);                                                                 \
+  prefix ::hpa::Verdict hpa::paged_attention<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace, \
+                                                          ::hpa::Stream);                                                        \
+  prefix ::hpa::Verdict hpa::append<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, ::hpa::Stream);            \
+  prefix ::hpa::Verdict hpa::copy_blocks<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, ::hpa::Stream);   \
   prefix ::hpa::Verdict hpa::merge_states<__VA_ARGS__>(const ::hpa::MergeArgs&, ::hpa::Stream)
 
-#define HPA_DETAIL_KERNEL(prefix, ...)                                                                                             \
-  prefix ::hpa::Verdict hpa::detail::run_decode<::hpa::arch::DefaultMachine, __VA_ARGS__>(                                         \
+#define HPA_DETAIL_KERNEL(prefix, ...)                                                     \
+  prefix ::hpa::Verdict hpa::detail::run_decode<::hpa::arch::DefaultMachine, __VA_ARGS__>( \
       const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, const ::hpa::detail::Prepared&, ::hpa::Stream)

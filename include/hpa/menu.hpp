@@ -80,7 +80,8 @@ struct menu {
 ///                              hpa::axis<hpa::DType::bf16, hpa::DType::e4m3_fnuz>>;
 ///   hpa::decode<mine>(shape, args, workspace, stream);
 template <class QueryTypes = axis<DType::f16, DType::bf16>, class HeadSizes = axis<64, 128>, class BlockSizes = axis<16, 32>,
-          class FeatureSets = axis<Features::plain, Features::all>, class KvTypes = QueryTypes, class Machine = arch::DefaultMachine>
+          class FeatureSets = axis<Features::plain, Features::all>, class KvTypes = QueryTypes,
+          class Machine = arch::DefaultMachine>
 using menu_for = menu<Machine, QueryTypes, HeadSizes, BlockSizes, FeatureSets, KvTypes>;
 
 using default_menu = menu_for<>;

@@ -21,13 +21,14 @@ struct MergeArgs {
   DType state_type = DType::f16;        // of every state's out: f16 or bf16
   DType out_type = DType::f16;          // of out: f16 or bf16, rounded to nearest even; beyond fp16's range infinite
   int num_rows = 0;
-  int num_heads = 0;  // query heads
-  int head_size = 0;  // of the output: head_size_v of the attention. A multiple of 4
+  int num_heads = 0;                                         // query heads
+  int head_size = 0;                                         // of the output: head_size_v of the attention. A multiple of 4
   std::int64_t state_row_stride = 0, state_head_stride = 0;  // of every state's out
-  void* out = nullptr;   // [num_rows, num_heads, head_size]; may be one state's out, with that one's strides, and else must not
-                         // overlap any. 0 where all states are empty
-  float* lse = nullptr;  // [num_rows, num_heads], natural logarithm, -inf where all states are empty; nullptr = not wanted. Must not
-                         // overlap any state's lse
+  void* out = nullptr;  // [num_rows, num_heads, head_size]; may be one state's out, with that one's strides, and else must not
+                        // overlap any. 0 where all states are empty
+  float* lse =
+      nullptr;  // [num_rows, num_heads], natural logarithm, -inf where all states are empty; nullptr = not wanted. Must not
+                // overlap any state's lse
   std::int64_t out_row_stride = 0, out_head_stride = 0;
 };
 
@@ -63,12 +64,14 @@ inline Verdict check_merge_strides(const MergeArgs& args) {
   const auto check = [&](const StridePair& strides, DType type) {
     return check_strides(strides, args.head_size, args.num_heads, 4, elements_in_4_gib(type), max_stride);
   };
-  if (Verdict v = check({args.state_row_stride, args.state_head_stride, "state_row_stride", "state_head_stride"}, args.state_type); !v)
+  if (Verdict v = check({args.state_row_stride, args.state_head_stride, "state_row_stride", "state_head_stride"}, args.state_type);
+      !v)
     return v;
   return check({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"}, args.out_type);
 }
 
-inline kernel::RowView merge_view(const MergeArgs& args, const void* data, std::int64_t row_stride, std::int64_t head_stride, DType type) {
+inline kernel::RowView merge_view(const MergeArgs& args, const void* data, std::int64_t row_stride, std::int64_t head_stride,
+                                  DType type) {
   return row_view(data, row_stride, head_stride, args.num_heads, args.head_size, type);
 }
 inline kernel::RowView state_view(const MergeArgs& args, int state) {

@@ -11,9 +11,19 @@ namespace detail {
 
 /// A mark of what a plan was made for; decode() refuses a workspace that was planned for something else.
 constexpr std::uint32_t stamp_of(const DecodeShape& shape, const DecodeArgs& args, int partition_tokens) {
-  const std::int64_t fields[] = {shape.head_size,     shape.block_size,  shape.num_heads,         shape.num_kv_heads, shape.max_seqs,
-                                 shape.max_query_len, shape.max_seq_len, shape.total_kv_tokens(), args.num_seqs,      partition_tokens,
-                                 shape.sliding_window ? args.window : 0, shape.ordered(), std::int64_t(shape.split)};
+  const std::int64_t fields[] = {shape.head_size,
+                                 shape.block_size,
+                                 shape.num_heads,
+                                 shape.num_kv_heads,
+                                 shape.max_seqs,
+                                 shape.max_query_len,
+                                 shape.max_seq_len,
+                                 shape.total_kv_tokens(),
+                                 args.num_seqs,
+                                 partition_tokens,
+                                 shape.sliding_window ? args.window : 0,
+                                 shape.ordered(),
+                                 std::int64_t(shape.split)};
   std::uint32_t hash = 2166136261u;  // FNV-1a
   for (const std::int64_t field : fields)
     for (int byte = 0; byte < 8; ++byte) hash = (hash ^ std::uint32_t(field >> (8 * byte) & 0xff)) * 16777619u;
@@ -94,13 +104,13 @@ Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspa
 
 /// The menu that has the one kernel.
 template <class Config, class Machine = arch::DefaultMachine>
-using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::features>, axis<Config::kv>, Machine>;
+using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::features>,
+                         axis<Config::kv>, Machine>;
 
 /// plan() for decode_with<Config>(): partitions of Config::partition_tokens.
 template <class Config, class Machine = arch::DefaultMachine>
 Verdict plan_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
-  return detail::run_plan<menu_of<Config, Machine>>(
-      shape, args, workspace, stream, Config::partition_tokens);
+  return detail::run_plan<menu_of<Config, Machine>>(shape, args, workspace, stream, Config::partition_tokens);
 }
 
 /// workspace_bytes() for plan_with and decode_with.

@@ -31,7 +31,7 @@ struct KeyRange {
 
 /// One row of one head, before out_scale and before rounding.
 struct Row {
-  std::vector<double> out;  // [head_size_v]; all 0 when the row sees no key
+  std::vector<double> out;                                // [head_size_v]; all 0 when the row sees no key
   double lse = -std::numeric_limits<double>::infinity();  // natural log of the softmax denominator, the sink included
 };
 
@@ -104,8 +104,7 @@ inline Strides strides(const DecodeShape& shape, const DecodeArgs& args) {
 }
 
 /// Index in the key cache of one element, of the token in slot `slot` of physical block `block`.
-inline std::int64_t key_index(const DecodeShape& shape, const Strides& s, std::int64_t block, int slot, int kv_head,
-                              int element) {
+inline std::int64_t key_index(const DecodeShape& shape, const Strides& s, std::int64_t block, int slot, int kv_head, int element) {
   const std::int64_t start = block * s.key_block + kv_head * s.key_head;
   if (shape.layout != KvLayout::vllm) return start + slot * s.key_token + element;
   const std::int64_t x = per_16_bytes(shape.kv);
@@ -148,7 +147,9 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
   const double slope = shape.alibi && args.alibi_slopes != nullptr ? double(args.alibi_slopes[head]) : 0;
 
   const auto token_scale = [&](const float* scales, std::int64_t block, int slot) {
-    return shape.token_scales && scales != nullptr ? double(scales[(block * shape.num_kv_heads + kv_head) * shape.block_size + slot]) : 1;
+    return shape.token_scales && scales != nullptr
+               ? double(scales[(block * shape.num_kv_heads + kv_head) * shape.block_size + slot])
+               : 1;
   };
 
   std::vector<double> weights;  // logits first

@@ -36,7 +36,8 @@ struct DecodeShape {
   int max_seqs = 0;       // rows of the block table, at most
   int max_query_len = 1;  // sequences with more query rows than this are skipped (their out rows untouched)
   int max_seq_len = 0;    // tokens of a sequence, cache included
-  std::int64_t max_total_kv_tokens = 0;  // sum of all sequence lengths, at most; 0 = max_seqs * max_seq_len. Only bounds the workspace
+  std::int64_t max_total_kv_tokens =
+      0;  // sum of all sequence lengths, at most; 0 = max_seqs * max_seq_len. Only bounds the workspace
   bool alibi = false;
   bool sliding_window = false;
   bool soft_cap = false;
@@ -58,8 +59,8 @@ struct DecodeShape {
 
 /// Whether the shape asks for more than the plain kernel does: Features::all.
 constexpr bool needs_features(const DecodeShape& shape) {
-  return shape.max_query_len > 1 || shape.out != shape.query || shape.alibi || shape.sliding_window || shape.soft_cap || shape.sinks ||
-         shape.tree_mask || shape.token_scales;  // one row sees all keys, in causal order or not
+  return shape.max_query_len > 1 || shape.out != shape.query || shape.alibi || shape.sliding_window || shape.soft_cap ||
+         shape.sinks || shape.tree_mask || shape.token_scales;  // one row sees all keys, in causal order or not
 }
 
 }  // namespace hpa

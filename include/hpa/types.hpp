@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "hpa/arch/arch.hpp"
 
@@ -42,10 +43,12 @@ struct SmallFloat {
   static constexpr std::uint32_t sign = 1u << (Exponent + Mantissa);
   static constexpr std::uint32_t all_ones = sign - 1;
   static constexpr std::uint32_t infinity = ((1u << Exponent) - 1) << Mantissa;  // ieee only
-  static constexpr std::uint32_t nan =
-      Special == Specials::fnuz ? sign : Special == Specials::fn ? all_ones : infinity | 1u << (Mantissa - 1);
-  static constexpr std::uint32_t largest =
-      Special == Specials::ieee ? infinity - 1 : Special == Specials::fn ? all_ones - 1 : all_ones;
+  static constexpr std::uint32_t nan = Special == Specials::fnuz ? sign
+                                       : Special == Specials::fn ? all_ones
+                                                                 : infinity | 1u << (Mantissa - 1);
+  static constexpr std::uint32_t largest = Special == Specials::ieee ? infinity - 1
+                                           : Special == Specials::fn ? all_ones - 1
+                                                                     : all_ones;
 
   /// Exact: every code has a float.
   static HPA_HOST_DEVICE constexpr float decode(std::uint32_t code) {
@@ -56,9 +59,8 @@ struct SmallFloat {
     // The code read as a float's upper bits is the value times 2^(Bias - 127): both factors below are powers of two.
     const float tiny = float_of(magnitude << (23 - Mantissa));
     if (Exponent == 8) return float_of(negative | bits_of(tiny));
-    const float value = (magnitude >> Mantissa) != 0
-                            ? float_of(bits_of(tiny) + (std::uint32_t(127 - Bias) << 23))
-                            : float(magnitude) * float_of(std::uint32_t(128 - Bias - Mantissa) << 23);
+    const float value = (magnitude >> Mantissa) != 0 ? float_of(bits_of(tiny) + (std::uint32_t(127 - Bias) << 23))
+                                                     : float(magnitude) * float_of(std::uint32_t(128 - Bias - Mantissa) << 23);
     return float_of(negative | bits_of(value));
   }
 
@@ -90,12 +92,18 @@ struct SmallFloat {
 /// The format behind each DType; i8 is a plain integer whose scale is the caller's.
 template <DType Type>
 struct Format;
-template <> struct Format<DType::f16> : SmallFloat<5, 10, 15, Specials::ieee> {};
-template <> struct Format<DType::bf16> : SmallFloat<8, 7, 127, Specials::ieee> {};
-template <> struct Format<DType::e4m3_fnuz> : SmallFloat<4, 3, 8, Specials::fnuz> {};
-template <> struct Format<DType::e4m3_ocp> : SmallFloat<4, 3, 7, Specials::fn> {};
-template <> struct Format<DType::e5m2_ocp> : SmallFloat<5, 2, 15, Specials::ieee> {};
-template <> struct Format<DType::i8> {
+template <>
+struct Format<DType::f16> : SmallFloat<5, 10, 15, Specials::ieee> {};
+template <>
+struct Format<DType::bf16> : SmallFloat<8, 7, 127, Specials::ieee> {};
+template <>
+struct Format<DType::e4m3_fnuz> : SmallFloat<4, 3, 8, Specials::fnuz> {};
+template <>
+struct Format<DType::e4m3_ocp> : SmallFloat<4, 3, 7, Specials::fn> {};
+template <>
+struct Format<DType::e5m2_ocp> : SmallFloat<5, 2, 15, Specials::ieee> {};
+template <>
+struct Format<DType::i8> {
   static HPA_HOST_DEVICE constexpr float decode(std::uint32_t code) { return float(std::int8_t(std::uint8_t(code))); }
   /// Round to nearest, ties to even, saturating at -128 and 127; NaN gives 0.
   static HPA_HOST_DEVICE constexpr std::uint32_t encode(float value, bool = true) {
@@ -108,8 +116,9 @@ template <> struct Format<DType::i8> {
 
 /// The element `index` of an array of `type`, as a float. Not for kernels: the type is looked at for every element.
 inline float load_element(DType type, const void* data, std::int64_t index) {
-  const auto* bytes = static_cast<const std::uint8_t*>(data) + index * size_of(type);
-  const std::uint32_t code = size_of(type) == 2 ? std::uint32_t(bytes[0]) | std::uint32_t(bytes[1]) << 8 : bytes[0];
+  std::uint8_t bytes[2] = {};
+  std::memcpy(bytes, static_cast<const std::uint8_t*>(data) + index * size_of(type), std::size_t(size_of(type)));
+  const std::uint32_t code = std::uint32_t(bytes[0]) | std::uint32_t(bytes[1]) << 8;
   switch (type) {
     case DType::f16: return Format<DType::f16>::decode(code);
     case DType::bf16: return Format<DType::bf16>::decode(code);
@@ -132,9 +141,8 @@ inline void store_element(DType type, void* data, std::int64_t index, float valu
     case DType::e5m2_ocp: code = Format<DType::e5m2_ocp>::encode(value, true); break;
     case DType::i8: code = Format<DType::i8>::encode(value); break;
   }
-  auto* bytes = static_cast<std::uint8_t*>(data) + index * size_of(type);
-  bytes[0] = std::uint8_t(code);
-  if (size_of(type) == 2) bytes[1] = std::uint8_t(code >> 8);
+  const std::uint8_t bytes[2] = {std::uint8_t(code), std::uint8_t(code >> 8)};
+  std::memcpy(static_cast<std::uint8_t*>(data) + index * size_of(type), bytes, std::size_t(size_of(type)));
 }
 
 }  // namespace hpa

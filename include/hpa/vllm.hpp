@@ -31,8 +31,7 @@ constexpr Verdict why_not_rocm_custom_paged_attention(std::string_view gcn_arch,
   const bool rdna = latest && !cdna && (arch_has("gfx11") || arch_has("gfx12"));
 
   if (!cdna && !rdna)
-    return latest ? no("gcn_arch", "must be gfx90a, gfx942, gfx950, gfx11* or gfx12*")
-                  : no("gcn_arch", "must be gfx90a or gfx942");
+    return latest ? no("gcn_arch", "must be gfx90a, gfx942, gfx950, gfx11* or gfx12*") : no("gcn_arch", "must be gfx90a or gfx942");
   if (sliding_window != 0 && !(latest && sliding_window == -1)) return no("sliding_window", "must be off");
   if (query_dtype != "half" && query_dtype != "float16" && query_dtype != "bfloat16")
     return no("query_dtype", "must be half, float16 or bfloat16");

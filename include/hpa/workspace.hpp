@@ -20,8 +20,7 @@ constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& d
   rule.fixed = partition_tokens;
   rule.compute_units = device.compute_units;
   rule.rows = rows < device.compute_units ? int(rows) : device.compute_units;  // more rows make no difference
-  if (!rule.rows_fill_the_chip())
-    rule.share_of_rows = std::uint32_t(ceil_div(std::int64_t{rule.rows} << 32, rule.compute_units));
+  if (!rule.rows_fill_the_chip()) rule.share_of_rows = std::uint32_t(ceil_div(std::int64_t{rule.rows} << 32, rule.compute_units));
   rule.whole_row_tokens = tuned.whole_row_tokens;
   rule.long_partition = tuned.long_partition;
   rule.min_partition = tuned.min_partition;
@@ -31,7 +30,8 @@ constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& d
   rule.min_saving = tuned.min_saving;
   if (shape.split == Split::balanced) {
     const std::int64_t columns = shape.num_kv_heads * ceil_div(rows_a_head, 16);
-    const std::int64_t held = std::int64_t{device.compute_units} * (rule.rows_fill_the_chip() ? tuned.workgroups : tuned.lone_workgroups);
+    const std::int64_t held =
+        std::int64_t{device.compute_units} * (rule.rows_fill_the_chip() ? tuned.workgroups : tuned.lone_workgroups);
     rule.shares = held > columns ? int(held / columns) : 1;
     rule.row_cost = tuned.row_cost;
   }
@@ -49,7 +49,8 @@ struct WorkspaceLayout {
 constexpr std::int64_t max_items(const DecodeShape& shape, const PartitionRule& rule) {
   const std::int64_t seqs = shape.max_seqs;
   if (rule.shares > 0) return seqs + rule.shares - 1;
-  const std::int64_t by_length = seqs * rule.max_partitions(shape.max_seq_len), by_total = seqs + shape.total_kv_tokens() / rule.min_tokens();
+  const std::int64_t by_length = seqs * rule.max_partitions(shape.max_seq_len),
+                     by_total = seqs + shape.total_kv_tokens() / rule.min_tokens();
   return by_length < by_total ? by_length : by_total;
 }
 
@@ -94,17 +95,20 @@ struct CarvedWorkspace {
 
 inline CarvedWorkspace carve(const Workspace& workspace, const WorkspaceLayout& layout) {
   auto* const base = static_cast<std::byte*>(workspace.data);
-  return {reinterpret_cast<PlanHeader*>(base), reinterpret_cast<Item*>(base + layout.items),
+  return {reinterpret_cast<PlanHeader*>(base),
+          reinterpret_cast<Item*>(base + layout.items),
           reinterpret_cast<SplitRow*>(base + layout.split_rows),
           layout.shares == layout.states ? nullptr : reinterpret_cast<std::int32_t*>(base + layout.shares),
-          reinterpret_cast<PartialState*>(base + layout.states), reinterpret_cast<float*>(base + layout.partials)};
+          reinterpret_cast<PartialState*>(base + layout.states),
+          reinterpret_cast<float*>(base + layout.partials)};
 }
 
 inline Verdict check_workspace(const Workspace& workspace, std::size_t needed) {
   if (workspace.data == nullptr) return {Status::invalid_argument, "workspace", "data must not be null"};
   if (reinterpret_cast<std::uintptr_t>(workspace.data) % 16 != 0)
     return {Status::invalid_argument, "workspace", "data must be 16-byte aligned"};
-  if (workspace.bytes < needed) return {Status::workspace_too_small, "workspace", "bytes is less than workspace_bytes(shape, device)"};
+  if (workspace.bytes < needed)
+    return {Status::workspace_too_small, "workspace", "bytes is less than workspace_bytes(shape, device)"};
   return {};
 }
 

@@ -81,15 +81,15 @@ struct Grid {
 
 /// The figures that differ between chips and that no kernel may hold.
 struct Tuning {
-  int waves_per_unit;       // waves that one compute unit holds at a time
-  int whole_row_tokens;     // rows up to this length are one partition when there are rows enough to fill the chip
-  int long_partition;       // tokens a partition of longer rows
-  int min_partition;        // tokens a partition when rows are too few to fill the chip: never fewer
-  int min_tokens_a_row;     // tokens a partition for each query row of a KV head: fewer would move more for rows than is worth it
-  int min_saving;           // tokens that such a cut must save a workgroup: what the second launch costs
-  int workgroups;           // balanced: that share a compute unit where rows fill the chip
-  int lone_workgroups;      // the same where they do not
-  int row_cost;             // balanced: what a row takes beside its tokens, in tokens
+  int waves_per_unit;    // waves that one compute unit holds at a time
+  int whole_row_tokens;  // rows up to this length are one partition when there are rows enough to fill the chip
+  int long_partition;    // tokens a partition of longer rows
+  int min_partition;     // tokens a partition when rows are too few to fill the chip: never fewer
+  int min_tokens_a_row;  // tokens a partition for each query row of a KV head: fewer would move more for rows than is worth it
+  int min_saving;        // tokens that such a cut must save a workgroup: what the second launch costs
+  int workgroups;        // balanced: that share a compute unit where rows fill the chip
+  int lone_workgroups;   // the same where they do not
+  int row_cost;          // balanced: what a row takes beside its tokens, in tokens
 };
 
 constexpr Tuning tuning(Arch arch) {

@@ -21,9 +21,7 @@ struct Strip {
   static constexpr bool dense = RowBytes == RowStride;
   static constexpr int pieces = bytes / 16, pieces_a_row = RowBytes / 16;
   /// Where a piece of 16 bytes lies in memory.
-  static HPA_HOST_DEVICE constexpr int source_of(int piece) {
-    return piece / pieces_a_row * RowStride + piece % pieces_a_row * 16;
-  }
+  static HPA_HOST_DEVICE constexpr int source_of(int piece) { return piece / pieces_a_row * RowStride + piece % pieces_a_row * 16; }
 };
 
 }  // namespace hpa::arch

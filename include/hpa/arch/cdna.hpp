@@ -29,11 +29,11 @@ inline constexpr bool rounds_to_bf16 = false;
 
 /// A type that one load or store instruction of T's size can have.
 template <class T>
-using Memory = std::conditional_t<
-    sizeof(T) == 16, std::uint32_t __attribute__((ext_vector_type(4))),
-    std::conditional_t<sizeof(T) == 8, std::uint32_t __attribute__((ext_vector_type(2))),
-                       std::conditional_t<sizeof(T) == 4, std::uint32_t,
-                                          std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>;
+using Memory =
+    std::conditional_t<sizeof(T) == 16, std::uint32_t __attribute__((ext_vector_type(4))),
+                       std::conditional_t<sizeof(T) == 8, std::uint32_t __attribute__((ext_vector_type(2))),
+                                          std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                                                             std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>;
 
 /// A value that the optimiser knows nothing of: arithmetic on it is neither hoisted nor shared.
 HPA_DEVICE int hide(int value) {
@@ -61,14 +61,15 @@ HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] 
 
 struct Cdna {
   static constexpr int width = 64;
-  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 16, reduce_waves = 1, copy_waves = 4;  // waves a workgroup, by kernel
+  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 16, reduce_waves = 1,
+                       copy_waves = 4;  // waves a workgroup, by kernel
   static constexpr int min_waves_per_simd = 4;
   static constexpr bool runs_on(Arch arch) { return arch == Arch::gfx90a || arch == Arch::gfx942 || arch == Arch::gfx950; }
 
   template <class T>
   using Lane = DeviceLane<T>;
   using Floats4 = CdnaFloats4;
-  static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
+  static constexpr int reduce_batch = 4;   // partials of a row in flight at a time
   static constexpr int reduce_pieces = 2;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = false;
   /// Whether keys of 8 bits are multiplied as they are. Two terms hold bf16, not f16; gfx950 widens two codes by one instruction.
@@ -113,7 +114,8 @@ struct Cdna {
       if constexpr (std::is_empty_v<Part>) {
         return {};
       } else {
-        const auto offset = reinterpret_cast<const char*>(static_cast<const Part*>(&params)) - reinterpret_cast<const char*>(&params);
+        const auto offset =
+            reinterpret_cast<const char*>(static_cast<const Part*>(&params)) - reinterpret_cast<const char*>(&params);
         int zero = 0;
         asm volatile("" : "+s"(zero));
         return uniform((const Part*)((const HPA_CONSTANT_MEMORY char*)__builtin_amdgcn_kernarg_segment_ptr() + offset + zero));
@@ -156,9 +158,9 @@ struct Cdna {
         const auto other = std::uint32_t(__builtin_amdgcn_mov_dpp(int(value.value), decltype(control)::value, 0xf, 0xf, true));
         value.value = other > value.value ? other : value.value;
       };
-      with(std::integral_constant<int, 0xb1>{});   // quad_perm: 1, 0, 3, 2
-      with(std::integral_constant<int, 0x4e>{});   // quad_perm: 2, 3, 0, 1
-      with(std::integral_constant<int, 0x141>{});  // the lane as far from the other end of eight
+      with(std::integral_constant<int, 0xb1>{});                              // quad_perm: 1, 0, 3, 2
+      with(std::integral_constant<int, 0x4e>{});                              // quad_perm: 2, 3, 0, 1
+      with(std::integral_constant<int, 0x141>{});                             // the lane as far from the other end of eight
       if constexpr (Lanes == 16) with(std::integral_constant<int, 0x140>{});  // of sixteen
 #endif
     }
@@ -235,16 +237,21 @@ struct Cdna {
   template <DType Type>
   static HPA_DEVICE float unpack(std::uint32_t word, int half) {
     const auto code = std::uint16_t(word >> (16 * half));
-    if constexpr (Type == DType::f16) return float(__builtin_bit_cast(_Float16, code));
-    else return float_of(std::uint32_t(code) << 16);
+    if constexpr (Type == DType::f16)
+      return float(__builtin_bit_cast(_Float16, code));
+    else
+      return float_of(std::uint32_t(code) << 16);
   }
   /// Truncates where rounding is not one instruction: the sum of the probabilities is taken of the truncated ones.
   template <DType Type>
   static HPA_DEVICE std::uint32_t pack_probabilities([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
-    if constexpr (Type == DType::f16) return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
-    else if constexpr (cdna::rounds_to_bf16) return pack<Type>(low, high);
-    else return __builtin_amdgcn_perm(bits_of(high), bits_of(low), 0x07060302);
+    if constexpr (Type == DType::f16)
+      return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
+    else if constexpr (cdna::rounds_to_bf16)
+      return pack<Type>(low, high);
+    else
+      return __builtin_amdgcn_perm(bits_of(high), bits_of(low), 0x07060302);
 #else
     return 0;
 #endif
@@ -252,14 +259,18 @@ struct Cdna {
   /// Four 8-bit codes, byte 0 first, as four 16-bit elements; exact. NaN gives NaN, Inf Inf.
   template <DType From, DType To>
   static HPA_DEVICE Words<2> widen(std::uint32_t codes) {
-    if constexpr (cdna::converts<From>) return cdna::widen_natively<From, To>(codes);
-    else return cdna::widen_by_bits<From, To>(codes);
+    if constexpr (cdna::converts<From>)
+      return cdna::widen_natively<From, To>(codes);
+    else
+      return cdna::widen_by_bits<From, To>(codes);
   }
   /// Four floats as four 8-bit codes, byte 0 first: rounded to nearest even, saturating, Inf too; NaN gives NaN (i8: 0).
   template <DType To>
   static HPA_DEVICE std::uint32_t narrow(float a, float b, float c, float d) {
-    if constexpr (cdna::converts<To>) return cdna::narrow_natively<To>(a, b, c, d);
-    else return narrow_exactly<To>(a, b, c, d);
+    if constexpr (cdna::converts<To>)
+      return cdna::narrow_natively<To>(a, b, c, d);
+    else
+      return narrow_exactly<To>(a, b, c, d);
   }
   /// The same of floats within the range of an 8-bit type that the chip converts, or NaN.
   template <DType To>

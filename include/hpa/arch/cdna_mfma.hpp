@@ -47,17 +47,21 @@ struct Mfma {
     auto sum = d.value.vector();
 #if defined(__gfx950__)
     if constexpr (Type == DType::f16)
-      sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(cdna::Half8, a.value), __builtin_bit_cast(cdna::Half8, b.value), sum, 0, 0, 0);
+      sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(cdna::Half8, a.value),
+                                                   __builtin_bit_cast(cdna::Half8, b.value), sum, 0, 0, 0);
     else
-      sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(cdna::BFloat8, a.value), __builtin_bit_cast(cdna::BFloat8, b.value), sum, 0, 0, 0);
+      sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(cdna::BFloat8, a.value),
+                                                    __builtin_bit_cast(cdna::BFloat8, b.value), sum, 0, 0, 0);
 #else
     HPA_UNROLL
     for (int half = 0; half < 4; half += 2) {
       const Words<2> a2{{a.value.word[half], a.value.word[half + 1]}}, b2{{b.value.word[half], b.value.word[half + 1]}};
       if constexpr (Type == DType::f16)
-        sum = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(cdna::Half4, a2), __builtin_bit_cast(cdna::Half4, b2), sum, 0, 0, 0);
+        sum = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(cdna::Half4, a2), __builtin_bit_cast(cdna::Half4, b2), sum,
+                                                    0, 0, 0);
       else
-        sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(cdna::Short4, a2), __builtin_bit_cast(cdna::Short4, b2), sum, 0, 0, 0);
+        sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(cdna::Short4, a2), __builtin_bit_cast(cdna::Short4, b2),
+                                                        sum, 0, 0, 0);
     }
 #endif
     d.value = CdnaFloats4::from(sum);
@@ -69,12 +73,12 @@ struct Mfma {
 template <DType Type>
 struct ByteMfma {
   using Operand = DeviceLane<Words<4>>;
-  static HPA_DEVICE void fma([[maybe_unused]] DeviceLane<CdnaFloats4>& d, [[maybe_unused]] const Operand& a, [[maybe_unused]] int first_a,
-                             [[maybe_unused]] const Operand& b, [[maybe_unused]] int first_b) {
+  static HPA_DEVICE void fma([[maybe_unused]] DeviceLane<CdnaFloats4>& d, [[maybe_unused]] const Operand& a,
+                             [[maybe_unused]] int first_a, [[maybe_unused]] const Operand& b, [[maybe_unused]] int first_b) {
 #if defined(__gfx942__)
     const Words<2> a2{{a.value.word[first_a], a.value.word[first_a + 1]}}, b2{{b.value.word[first_b], b.value.word[first_b + 1]}};
-    d.value = CdnaFloats4::from(__builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(__builtin_bit_cast(long, a2), __builtin_bit_cast(long, b2),
-                                                                           d.value.vector(), 0, 0, 0));
+    d.value = CdnaFloats4::from(__builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(
+        __builtin_bit_cast(long, a2), __builtin_bit_cast(long, b2), d.value.vector(), 0, 0, 0));
 #endif
   }
 };

@@ -22,9 +22,7 @@ struct HostFloats4 {
   const float& operator[](int i) const { return value[i]; }
   static HostFloats4 zero() { return {{0.f, 0.f, 0.f, 0.f}}; }
   HostFloats4 operator*(float by) const { return {value[0] * by, value[1] * by, value[2] * by, value[3] * by}; }
-  HostFloats4 operator+(const HostFloats4& o) const {
-    return {value[0] + o[0], value[1] + o[1], value[2] + o[2], value[3] + o[3]};
-  }
+  HostFloats4 operator+(const HostFloats4& o) const { return {value[0] + o[0], value[1] + o[1], value[2] + o[2], value[3] + o[3]}; }
 };
 
 /// A matrix instruction on whole waves, operands placed as `Map` says; sums in fp32, k ascending.

@@ -27,7 +27,8 @@ namespace hpa::arch {
 /// What the waves of one workgroup share.
 class HostWorkgroup {
  public:
-  HostWorkgroup(int waves, std::size_t lds_bytes) : waves_(waves), lds_bytes_(lds_bytes), lds_(new LdsUnit[lds_bytes / sizeof(LdsUnit) + 1]) {}
+  HostWorkgroup(int waves, std::size_t lds_bytes)
+      : waves_(waves), lds_bytes_(lds_bytes), lds_(new LdsUnit[lds_bytes / sizeof(LdsUnit) + 1]) {}
 
   int waves() const { return waves_; }
   std::byte* lds() { return lds_[0].bytes; }
@@ -62,10 +63,10 @@ struct HostMachine {
   static constexpr int decode_waves = 4, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
   static constexpr int lone_decode_waves = decode_waves;  // one kernel less to compile; more threads would show nothing new
   static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
-  static constexpr int reduce_batch = 4;  // partials of a row in flight at a time
+  static constexpr int reduce_batch = 4;   // partials of a row in flight at a time
   static constexpr int reduce_pieces = 1;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = Width == 32;
-  static constexpr int ring_bytes = 65536;  // in flight, of all decode waves of a compute unit
+  static constexpr int ring_bytes = 65536;   // in flight, of all decode waves of a compute unit
   static constexpr int unit_workgroups = 1;  // one kernel less to compile; another workgroup size would show nothing new
 
   template <class T>
@@ -74,8 +75,9 @@ struct HostMachine {
   /// As gfx942: whether keys of 8 bits are multiplied as they are.
   static constexpr bool multiplies(DType query, DType kv) { return query == DType::bf16 && kv == DType::e4m3_fnuz; }
   template <DType Query, DType Kv, int Rows>
-  using Products = std::conditional_t<Width == 64, CdnaProductsOf<HostMachine, EmulatedMfma<Query>, EmulatedByteMfma<Kv>, Query, Kv>,
-                                      WarpProducts<EmulatedMma<Query>, Rows, Elements<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>>;
+  using Products = std::conditional_t<
+      Width == 64, CdnaProductsOf<HostMachine, EmulatedMfma<Query>, EmulatedByteMfma<Kv>, Query, Kv>,
+      WarpProducts<EmulatedMma<Query>, Rows, Elements<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>>;
   template <DType Query, DType Kv, int HeadSize>
   using StagedQuery = StagedQueryOf<HostMachine, Query, Kv, HeadSize>;
   template <int Stages, class... Strips>
@@ -186,11 +188,12 @@ struct HostMachine {
     template <int N>
     Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
       Lane<Words<N>> result;
-      const auto element = [&](int word, int row, int col) { return in[4 * row + col / 2].word[word] >> (16 * (col % 2)) & 0xffffu; };
+      const auto element = [&](int word, int row, int col) {
+        return in[4 * row + col / 2].word[word] >> (16 * (col % 2)) & 0xffffu;
+      };
       for (int lane = 0; lane < Width; ++lane)
         for (int word = 0; word < N; ++word)
-          result[lane].word[word] =
-              element(word, 2 * (lane % 4), lane / 4) | element(word, 2 * (lane % 4) + 1, lane / 4) << 16;
+          result[lane].word[word] = element(word, 2 * (lane % 4), lane / 4) | element(word, 2 * (lane % 4) + 1, lane / 4) << 16;
       return result;
     }
     void barrier() const { workgroup_.barrier(); }

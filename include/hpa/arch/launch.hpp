@@ -45,8 +45,8 @@ inline Verdict verdict_of_launch(hipError_t error) {
 }
 
 template <class Kernel>
-__global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, Kernel::Machine::min_waves_per_simd) void entry(
-    const typename Kernel::Params params) {
+__global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width,
+                             Kernel::Machine::min_waves_per_simd) void entry(const typename Kernel::Params params) {
   __shared__ alignas(16) std::byte lds[Kernel::lds_bytes > 0 ? Kernel::lds_bytes : 1];
   typename Kernel::Machine::Wave wave(lds);
   Kernel::run(wave, params);
@@ -55,7 +55,9 @@ __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, Kernel::Mach
 template <class Kernel>
 Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
   (void)hipGetLastError();  // an error of somebody else's must not be reported as ours
-  entry<Kernel><<<dim3(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z)), dim3(Kernel::waves * Kernel::Machine::width), 0, stream>>>(params);
+  entry<Kernel>
+      <<<dim3(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z)), dim3(Kernel::waves * Kernel::Machine::width), 0, stream>>>(
+          params);
   return verdict_of_launch(hipGetLastError());
 }
 
@@ -102,8 +104,8 @@ template <class Kernel>
 inline constexpr int resident_workgroups<Kernel, std::enable_if_t<(Kernel::resident_workgroups > 0)>> = Kernel::resident_workgroups;
 
 template <class Kernel>
-__global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width, resident_workgroups<Kernel>) void entry(
-    const __grid_constant__ typename Kernel::Params params) {
+__global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width,
+                             resident_workgroups<Kernel>) void entry(const __grid_constant__ typename Kernel::Params params) {
   extern __shared__ uint4 lds[];
   typename Kernel::Machine::Wave wave(reinterpret_cast<std::byte*>(lds));
   Kernel::run(wave, params);
@@ -126,10 +128,13 @@ Verdict prepare(bool* early) {
   if (known != 0) return *early = known == 2, Verdict{};
   if (Verdict v = verdict_of(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal)); !v) return v;
   if (Kernel::lds_bytes > 48 * 1024)
-    if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::lds_bytes)); !v)
+    if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::lds_bytes));
+        !v)
       return v;
   // The same division of L1 and LDS for every kernel: a multiprocessor must be empty to change it.
-  if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared)); !v)
+  if (Verdict v = verdict_of(
+          cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+      !v)
     return v;
   *early = major >= 9;
   if (ordinal < remembered) prepared[ordinal].store(std::uint8_t(*early ? 2 : 1), std::memory_order_relaxed);

@@ -28,10 +28,11 @@ inline constexpr unsigned all_lanes = 0xffffffffu;
 
 /// A type that one load or store instruction of T's size can have.
 template <class T>
-using Memory = std::conditional_t<
-    sizeof(T) == 16, uint4,
-    std::conditional_t<sizeof(T) == 8, uint2,
-                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>;
+using Memory =
+    std::conditional_t<sizeof(T) == 16, uint4,
+                       std::conditional_t<sizeof(T) == 8, uint2,
+                                          std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                                                             std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>;
 }  // namespace nvidia
 
 /// D += A B.
@@ -53,8 +54,8 @@ struct Mma {
   }
 
  private:
-  static HPA_DEVICE void issue(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
-                               std::uint32_t b1) {
+  static HPA_DEVICE void issue(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
+                               std::uint32_t b0, std::uint32_t b1) {
     if constexpr (Type == DType::f16)
       asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
           : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -71,11 +72,11 @@ struct Nvidia {
   static constexpr int plan_waves = 32, copy_waves = 4;  // waves a workgroup, by kernel
   static constexpr int reduce_waves = 8;  // of a row; few enough registers to lie beside the decode workgroups, waiting
   static constexpr bool runs_on(Arch arch) { return arch == Arch::sm80 || arch == Arch::sm90; }
-  static constexpr int reduce_batch = 2;  // partials of a row that a wave has in flight at a time
+  static constexpr int reduce_batch = 2;   // partials of a row that a wave has in flight at a time
   static constexpr int reduce_pieces = 1;  // of four elements, that a lane has of its head
   static constexpr bool copies_to_lds = true;
   static constexpr int ring_bytes = 131072;  // in flight, of all decode waves of a multiprocessor: enough to saturate the memory
-  static constexpr int unit_workgroups = 2;   // decode workgroups that share a multiprocessor where rows fill the chip
+  static constexpr int unit_workgroups = 2;  // decode workgroups that share a multiprocessor where rows fill the chip
 
   template <class T>
   using Lane = DeviceLane<T>;
@@ -152,7 +153,8 @@ struct Nvidia {
         Piece piece[sizeof(T) / sizeof(Piece)];
       } pieces;
       HPA_UNROLL
-      for (int i = 0; i < int(sizeof(T) / sizeof(Piece)); ++i) pieces.piece[i] = __ldcg(reinterpret_cast<const Piece*>(address) + i);
+      for (int i = 0; i < int(sizeof(T) / sizeof(Piece)); ++i)
+        pieces.piece[i] = __ldcg(reinterpret_cast<const Piece*>(address) + i);
       return __builtin_bit_cast(T, pieces);
     }
     static HPA_DEVICE void atomic_min(int* address, int value) { atomicMin(address, value); }
@@ -198,8 +200,10 @@ struct Nvidia {
   template <DType Type>
   static HPA_DEVICE std::uint32_t pack(float low, float high) {
     std::uint32_t packed;
-    if constexpr (Type == DType::f16) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    if constexpr (Type == DType::f16)
+      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    else
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
   }
   /// Half 0 or 1 of what pack() made, exactly.
@@ -218,14 +222,18 @@ struct Nvidia {
   /// Four 8-bit codes, byte 0 first, as four 16-bit elements; exact. NaN gives NaN, Inf Inf.
   template <DType From, DType To>
   static HPA_DEVICE Words<2> widen(std::uint32_t codes) {
-    if constexpr (nvidia::converts<From>) return nvidia::widen_natively<From, To>(codes);
-    else return nvidia::widen_by_bits<From, To>(codes);
+    if constexpr (nvidia::converts<From>)
+      return nvidia::widen_natively<From, To>(codes);
+    else
+      return nvidia::widen_by_bits<From, To>(codes);
   }
   /// Four floats as four 8-bit codes, byte 0 first: rounded to nearest even, saturating, Inf too; NaN gives NaN (i8: 0).
   template <DType To>
   static HPA_DEVICE std::uint32_t narrow(float a, float b, float c, float d) {
-    if constexpr (nvidia::converts<To>) return nvidia::narrow_natively<To>(a, b, c, d);
-    else return narrow_exactly<To>(a, b, c, d);
+    if constexpr (nvidia::converts<To>)
+      return nvidia::narrow_natively<To>(a, b, c, d);
+    else
+      return narrow_exactly<To>(a, b, c, d);
   }
   static HPA_DEVICE float exp2(float x) {
     float y;

@@ -63,8 +63,8 @@ class GroupedCopies {
   }
   template <int ToOffset, int FromOffset>
   HPA_DEVICE void copy_piece(unsigned target, const char* from) const {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0+%3], [%1+%4], 16, %2;" ::"r"(target), "l"(from), "l"(policy_),
-                 "n"(ToOffset), "n"(FromOffset)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0+%3], [%1+%4], 16, %2;" ::"r"(target), "l"(from),
+                 "l"(policy_), "n"(ToOffset), "n"(FromOffset)
                  : "memory");
   }
 
@@ -94,11 +94,13 @@ class BulkCopies {
     wave.each([&](int lane) {
       if (lane != from_lane) return;
       if (I == 0)
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier_of(stage)), "n"(stage_bytes) : "memory");
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-                       shared_address(to)),
-                   "l"(from[lane]), "n"(Strip::bytes), "r"(barrier_of(stage)), "l"(policy_)
-                   : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier_of(stage)), "n"(stage_bytes)
+                     : "memory");
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+              shared_address(to)),
+          "l"(from[lane]), "n"(Strip::bytes), "r"(barrier_of(stage)), "l"(policy_)
+          : "memory");
     });
   }
   HPA_DEVICE void pass(int) {}

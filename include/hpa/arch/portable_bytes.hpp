@@ -15,7 +15,8 @@ struct CodeTable {
 
   static constexpr CodeTable make() {
     CodeTable table{};
-    for (std::uint32_t code = 0; code < 256; ++code) table.element[code] = std::uint16_t(Format<To>::encode(Format<From>::decode(code)));
+    for (std::uint32_t code = 0; code < 256; ++code)
+      table.element[code] = std::uint16_t(Format<To>::encode(Format<From>::decode(code)));
     return table;
   }
 };

@@ -100,7 +100,7 @@ struct EightBits {
       for (int i = 0; i < 2 * N; ++i) {
         const std::uint32_t pair = operand[lane].word[i / 2] >> (16 * (i % 2));
         wide[lane].word[i] = Machine::template pack<To>(float(std::int8_t(pair)) * scale(lane, 2 * i),
-                                                           float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
+                                                        float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
       }
     });
     return wide;
@@ -123,15 +123,15 @@ template <class Instruction, class Kv = SixteenBits>
 struct CdnaProducts {
   static constexpr int width = 64;
   static constexpr DType prob_type = Instruction::type;  // of probabilities, and of values when they are multiplied
-  static constexpr int rows = 16;          // query rows of a tile
-  static constexpr int row_slots = 1;      // sets of output products, one for each so many rows
-  static constexpr int slot_rows = 1;      // rows of a slot that a lane holds: float i of a product belongs to row i % slot_rows
-  static constexpr int tile_tokens = 32;   // tokens of a tile
-  static constexpr int score_products = 2; // products that cover a tile's tokens
-  static constexpr int product_tokens = 4; // from a lane's token in one product to its token in the next
-  static constexpr int element_step = 32;  // head elements that one call of scores() sums over
-  static constexpr int dim_step = 16;      // head elements that one call of output() yields
-  static constexpr int key_steps = 2 / Kv::bytes;       // calls of scores() that one operand of keys serves
+  static constexpr int rows = 16;                        // query rows of a tile
+  static constexpr int row_slots = 1;                    // sets of output products, one for each so many rows
+  static constexpr int slot_rows = 1;       // rows of a slot that a lane holds: float i of a product belongs to row i % slot_rows
+  static constexpr int tile_tokens = 32;    // tokens of a tile
+  static constexpr int score_products = 2;  // products that cover a tile's tokens
+  static constexpr int product_tokens = 4;  // from a lane's token in one product to its token in the next
+  static constexpr int element_step = 32;   // head elements that one call of scores() sums over
+  static constexpr int dim_step = 16;       // head elements that one call of output() yields
+  static constexpr int key_steps = 2 / Kv::bytes;                // calls of scores() that one operand of keys serves
   static constexpr int key_words = 4, key_run = 16 / Kv::bytes;  // registers a lane; elements of one head next to each other
   static constexpr int query_words = 4, query_run = 8;
   static constexpr int value_words = 2 * Kv::bytes, value_run = 8;  // tokens of one head element next to each other
@@ -162,9 +162,12 @@ struct CdnaProducts {
   static HPA_DEVICE void to_operand(const Wave&, Packed&) {}
 
   template <class Wave, class D, class A, class B>
-  static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query, [[maybe_unused]] int step) {
-    if constexpr (Kv::bytes == 2) Instruction::fma2(scores, keys, query);
-    else Instruction::fma2(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
+  static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query,
+                                [[maybe_unused]] int step) {
+    if constexpr (Kv::bytes == 2)
+      Instruction::fma2(scores, keys, query);
+    else
+      Instruction::fma2(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
   }
   /// Values of i8 with a scale a token: `scale(lane, element)`.
   template <class Wave, class D, class A, class B, class Scale>
@@ -174,8 +177,10 @@ struct CdnaProducts {
   /// Values of 16 bits or as the cache has them.
   template <class Wave, class D, class A, class B>
   static HPA_DEVICE void output([[maybe_unused]] const Wave& wave, D& output, const A& values, const B& probabilities) {
-    if constexpr (sizeof(values[0]) == 16) Instruction::fma2(output, values, probabilities);
-    else Instruction::fma2(output, Kv::template widen<2>(wave, values, 0), probabilities);
+    if constexpr (sizeof(values[0]) == 16)
+      Instruction::fma2(output, values, probabilities);
+    else
+      Instruction::fma2(output, Kv::template widen<2>(wave, values, 0), probabilities);
   }
 };
 
@@ -267,9 +272,12 @@ struct WarpProducts {
   }
 
   template <class Wave, class D, class A, class B>
-  static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query, [[maybe_unused]] int step) {
-    if constexpr (Kv::bytes == 2) Instruction::fma(scores, keys, query);
-    else Instruction::fma_rows(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
+  static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query,
+                                [[maybe_unused]] int step) {
+    if constexpr (Kv::bytes == 2)
+      Instruction::fma(scores, keys, query);
+    else
+      Instruction::fma_rows(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
   }
   /// Values of i8 with a scale a token: `scale(lane, element)`.
   template <class Wave, class D, class A, class B, class Scale>
@@ -279,8 +287,10 @@ struct WarpProducts {
   /// Values of 16 bits or as the cache has them.
   template <class Wave, class D, class A, class B>
   static HPA_DEVICE void output([[maybe_unused]] const Wave& wave, D& output, const A& values, const B& probabilities) {
-    if constexpr (sizeof(values[0]) == 16) OutputInstruction::fma_rows(output, values, probabilities);
-    else OutputInstruction::fma_rows(output, Kv::template widen<2, prob_type>(wave, values, 0), probabilities);
+    if constexpr (sizeof(values[0]) == 16)
+      OutputInstruction::fma_rows(output, values, probabilities);
+    else
+      OutputInstruction::fma_rows(output, Kv::template widen<2, prob_type>(wave, values, 0), probabilities);
   }
 };
 

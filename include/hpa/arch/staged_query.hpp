@@ -19,7 +19,9 @@ struct QueryByOperands {
   static constexpr int lds_bytes = pieces * width * int(sizeof(Operand));
 
   /// The first element of a lane's share of a piece.
-  static HPA_HOST_DEVICE constexpr Place brought(int lane, int piece) { return {lane % 16, 32 * piece + piece_elements * (lane / 16)}; }
+  static HPA_HOST_DEVICE constexpr Place brought(int lane, int piece) {
+    return {lane % 16, 32 * piece + piece_elements * (lane / 16)};
+  }
 
   template <class Wave, class Share>
   static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
@@ -81,7 +83,8 @@ struct QueryInTwoTerms : QueryByRows<HeadSize> {
     Lane<std::uint32_t> largest;  // as bits: those of positive floats are in order
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int i = 0; i < 4; ++i) rows[lane].word[i] = wave.made_anew(share[lane].word[i]);  // else waited for where it was asked for
+      for (int i = 0; i < 4; ++i)
+        rows[lane].word[i] = wave.made_anew(share[lane].word[i]);  // else waited for where it was asked for
       float magnitude = 0.f;
       HPA_UNROLL
       for (int i = 0; i < Base::piece_elements; ++i) magnitude = Machine::max(magnitude, std::fabs(element(rows[lane], i)));
@@ -114,7 +117,9 @@ struct QueryInTwoTerms : QueryByRows<HeadSize> {
 
  private:
   static HPA_HOST_DEVICE float* inverse_scales(Operand* lds) { return reinterpret_cast<float*>(lds + Base::pieces * Base::width); }
-  static HPA_DEVICE float element(const Operand& words, int i) { return Machine::template unpack<DType::bf16>(words.word[i / 2], i % 2); }
+  static HPA_DEVICE float element(const Operand& words, int i) {
+    return Machine::template unpack<DType::bf16>(words.word[i / 2], i % 2);
+  }
 
   /// The biased exponent of the power of two that brings `largest` to 64..128. That and its inverse are normal.
   static HPA_HOST_DEVICE std::uint32_t exponent_of_scale(std::uint32_t largest) {
@@ -139,8 +144,8 @@ struct QueryInTwoTerms : QueryByRows<HeadSize> {
 
 /// The machine's choice.
 template <class Machine, DType Query, DType Kv, int HeadSize>
-using StagedQueryOf =
-    std::conditional_t<size_of(Kv) == 2, QueryByOperands<HeadSize>,
-                       std::conditional_t<Machine::multiplies(Query, Kv), QueryInTwoTerms<Machine, Kv, HeadSize>, QueryByRows<HeadSize>>>;
+using StagedQueryOf = std::conditional_t<
+    size_of(Kv) == 2, QueryByOperands<HeadSize>,
+    std::conditional_t<Machine::multiplies(Query, Kv), QueryInTwoTerms<Machine, Kv, HeadSize>, QueryByRows<HeadSize>>>;
 
 }  // namespace hpa::arch

@@ -25,7 +25,9 @@ struct CostLine {
   static HPA_HOST_DEVICE constexpr std::int64_t cost(const PartitionRule& rule, std::int32_t tokens) {
     return rule.row_cost + (std::int64_t{tokens} + grain - 1) / grain * grain;
   }
-  HPA_HOST_DEVICE constexpr std::int32_t first_border_from(std::int64_t position) const { return std::int32_t(ceil_div(position, share)); }
+  HPA_HOST_DEVICE constexpr std::int32_t first_border_from(std::int64_t position) const {
+    return std::int32_t(ceil_div(position, share));
+  }
 
   /// Of a row that begins at `start`, costs `cost` and has `tokens`.
   HPA_HOST_DEVICE constexpr Borders borders(std::int64_t start, std::int64_t cost, std::int32_t tokens) const {

@@ -53,8 +53,10 @@ struct BlockScan {
   static constexpr int lds_bytes = Library::available ? Library::lds_bytes : Waves * int(sizeof(T));
 
   static HPA_DEVICE T exclusive(typename M::Wave& wave, typename M::template Lane<T>& value, std::byte* lds) {
-    if constexpr (Library::available) return Library::exclusive(value[0], lds);
-    else return exclusive_scan_by_waves<M, T, Waves>(wave, value, reinterpret_cast<T*>(lds));
+    if constexpr (Library::available)
+      return Library::exclusive(value[0], lds);
+    else
+      return exclusive_scan_by_waves<M, T, Waves>(wave, value, reinterpret_cast<T*>(lds));
   }
 };
 

@@ -25,12 +25,13 @@ struct DecodeKernel {
   using Lane = typename M::template Lane<T>;
 
   static constexpr int waves = Waves;
-  static constexpr int chunks = C::head_size / 4;  // a thread merges four elements of a row
+  static constexpr int chunks = C::head_size / 4;        // a thread merges four elements of a row
   static constexpr int row_bytes = waves * chunks * 16;  // of a merged row in LDS
   /// Rows merged at a time: those that there are threads for, in 32 KiB at most, so that a compute unit holds 16 waves.
   static constexpr int rows_a_pass = std::min({waves * M::width / chunks, 32768 / row_bytes, int{Products::rows}});
   static constexpr int merge_bytes = rows_a_pass * row_bytes;
-  static constexpr int states_offset = QueryTile<M, C, Waves>::Staged::lds_bytes;  // waves still read the query when the first one writes its state
+  static constexpr int states_offset =
+      QueryTile<M, C, Waves>::Staged::lds_bytes;  // waves still read the query when the first one writes its state
   static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
   static constexpr int facts_offset = states_offset + states_bytes;
   static constexpr int edge_offset = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
@@ -122,7 +123,8 @@ struct DecodeKernel {
                                               const Cache& cache, const Ahead& ahead) {
     TileStream<C> stream;
     if constexpr (C::general)
-      static_cast<WaveFeatures&>(stream) = {tile_features(wave.template reread<FeatureParams>(params), item, facts_of(wave)), edge_of(wave)};
+      static_cast<WaveFeatures&>(stream) = {tile_features(wave.template reread<FeatureParams>(params), item, facts_of(wave)),
+                                            edge_of(wave)};
     if constexpr (C::token_scales) static_cast<TileTokenScales&>(stream) = token_scales(wave, params);
     stream.keys = cache.keys, stream.values = cache.values;
     stream.table_row = ahead.table_row;
@@ -143,8 +145,10 @@ struct DecodeKernel {
 
   /// What is not needed at every tile is not kept: Features::all has other uses for the registers.
   static HPA_DEVICE DecodeParams again(const Wave& wave, const Params& params, const DecodeParams& p) {
-    if constexpr (C::general) return wave.template reread<DecodeParams>(params);
-    else return p;
+    if constexpr (C::general)
+      return wave.template reread<DecodeParams>(params);
+    else
+      return p;
   }
 
   static HPA_DEVICE RowFacts* facts_of(const Wave& wave) { return reinterpret_cast<RowFacts*>(wave.lds() + facts_offset); }
@@ -217,7 +221,8 @@ struct DecodeKernel {
 
   static HPA_DEVICE void weigh(const PartialState* states, int row, PartialState& merged, Lane<float> (&weights)[waves], int lane) {
     merged = {Softmax::unset, 0.f};
-    row %= Products::rows;  // threads past the last row do some row's work again: a branch would keep the weights alive in the tile loop
+    row %= Products::
+        rows;  // threads past the last row do some row's work again: a branch would keep the weights alive in the tile loop
     bool failed = false;
     HPA_UNROLL
     for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, states[w * Products::rows + row].maximum);
@@ -244,8 +249,10 @@ struct DecodeKernel {
           for (int dim = 0; dim < Traits::dims; ++dim) {
             const int element = dim * Products::dim_step + Products::output_element(lane, i);
             Floats4& place = outputs[place_of(wave.index(), row, element / 4)];
-            if constexpr (run == 4) place = softmax.output[slot][dim][lane];
-            else place[element % 4] = softmax.output[slot][dim][lane][i];
+            if constexpr (run == 4)
+              place = softmax.output[slot][dim][lane];
+            else
+              place[element % 4] = softmax.output[slot][dim][lane][i];
           }
         }
       }

@@ -77,7 +77,7 @@ class WaveStream {
   HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
     int tile = first;
     HPA_DO_NOT_UNROLL  // nor take the first turn out of the loop, because a window begins there: registers are dear
-    for (; tile + Waves < tiles_; tile += Waves) {
+        for (; tile + Waves < tiles_; tile += Waves) {
       Scores<M, C> scores = logits(wave, query, tile);
       if constexpr (C::general) mask_unseen(wave, tile);
       next_ = checked(next_);
@@ -98,8 +98,10 @@ class WaveStream {
     Scores<M, C> scores = logits(wave, query, tile);
     const Visible inside{0, stream_.end - first_token(tile)};
     if (!inside.whole(Traits::tokens)) scores.mask(wave, inside);
-    if constexpr (C::general) mask_unseen(wave, tile);
-    else if (!inside.whole(Traits::tokens)) mask_values<M, C>(wave, values_, inside);
+    if constexpr (C::general)
+      mask_unseen(wave, tile);
+    else if (!inside.whole(Traits::tokens))
+      mask_values<M, C>(wave, values_, inside);
     add_values<false>(wave, scores, tile);
   }
 
@@ -109,7 +111,8 @@ class WaveStream {
 
   /// Of a tile that some row does not see all of: values that no row sees.
   HPA_DEVICE void mask_unseen(Wave& wave, int tile) {
-    if (!stream_.all_seen(first_token(tile), Traits::tokens)) mask_values<M, C>(wave, values_, stream_.edge->from(first_token(tile)));
+    if (!stream_.all_seen(first_token(tile), Traits::tokens))
+      mask_values<M, C>(wave, values_, stream_.edge->from(first_token(tile)));
   }
 
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
@@ -131,9 +134,7 @@ class WaveStream {
     wave.each_afresh([&](int lane) { own[lane] = query + lane; });  // read again for every tile: registers are dear
     constexpr int ahead = std::min(int{Products::query_ahead}, Traits::steps);
     Lane<Operand> rows[ahead + 1];  // of this step and of the next ones
-    const auto read = [&](int step) {
-      wave.each([&](int lane) { rows[step % (ahead + 1)][lane] = own[lane][step * M::width]; });
-    };
+    const auto read = [&](int step) { wave.each([&](int lane) { rows[step % (ahead + 1)][lane] = own[lane][step * M::width]; }); };
     HPA_UNROLL
     for (int step = 0; step < ahead; ++step) read(step);
     if constexpr (ahead == Traits::steps) {
@@ -195,8 +196,10 @@ class WaveStream {
 
   /// The values as they are, or each token's times its scale.
   HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] int tile) const {
-    if constexpr (C::token_scales) return ValueScales<M, C>(wave, tile_scales_.values, stream_.edge->from(first_token(tile)));
-    else return Products{};
+    if constexpr (C::token_scales)
+      return ValueScales<M, C>(wave, tile_scales_.values, stream_.edge->from(first_token(tile)));
+    else
+      return Products{};
   }
 
   HPA_DEVICE static Lane<Words<4>> all_ones(const Wave& wave) {

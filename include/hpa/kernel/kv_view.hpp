@@ -17,9 +17,7 @@ struct KvView {
     return {data + std::uint64_t(std::uint32_t(kv_head)) * head_stride, block_stride, head_stride};
   }
   /// Block ids are 32 bits and not negative; the product is taken in 64.
-  HPA_HOST_DEVICE const char* slab(std::int32_t block) const {
-    return data + std::uint64_t(std::uint32_t(block)) * block_stride;
-  }
+  HPA_HOST_DEVICE const char* slab(std::int32_t block) const { return data + std::uint64_t(std::uint32_t(block)) * block_stride; }
 };
 
 /// Byte offsets inside a slab of the vllm layout: K [head_size / x, block_size, x], V [head_size, block_size].

@@ -19,8 +19,8 @@ namespace kernel {
 struct MergeParams {
   MergeState states[max_merge_states];
   RowView out;
-  float* lse;  // or nullptr
-  std::int64_t state_row_stride;    // of every state's out, in bytes
+  float* lse;                     // or nullptr
+  std::int64_t state_row_stride;  // of every state's out, in bytes
   std::uint32_t state_head_stride;
   std::int32_t num_states, num_rows, num_heads;
   std::int32_t pieces;  // of `Elements` elements in a head
@@ -50,9 +50,9 @@ struct MergeKernel {
 
  private:
   struct Sum {
-    float maximum = -__FLT_MAX__;     // of the log-sum-exps
-    float total = 0.f;                // sum of exp(lse - maximum)
-    float weighted[Elements] = {};    // the same of out
+    float maximum = -__FLT_MAX__;   // of the log-sum-exps
+    float total = 0.f;              // sum of exp(lse - maximum)
+    float weighted[Elements] = {};  // the same of out
   };
 
   static HPA_DEVICE void merge(const Params& p, std::int32_t row, std::int32_t head, int element) {
@@ -96,7 +96,8 @@ struct MergeKernel {
       piece.word[i / 2] = M::template pack<Out>(sum.weighted[i] * divide, sum.weighted[i + 1] * divide);
     Wave::store(p.out.at(row, head) + element * size_of(Out), piece);
     if (p.lse != nullptr && element == 0)
-      Wave::store(p.lse + std::int64_t(row) * p.num_heads + head, empty ? -__builtin_inff() : sum.maximum + M::log2(sum.total) * ln_2);
+      Wave::store(p.lse + std::int64_t(row) * p.num_heads + head,
+                  empty ? -__builtin_inff() : sum.maximum + M::log2(sum.total) * ln_2);
   }
 };
 

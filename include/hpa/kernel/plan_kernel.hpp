@@ -12,10 +12,10 @@ struct PlanParams {
   const std::int32_t* seq_lens;         // [num_seqs]
   const std::int32_t* query_start_loc;  // [num_seqs + 1] or nullptr
   std::int32_t num_seqs, max_query_len;
-  std::int32_t window;           // keys that a row sees at most; the largest integer = no window
+  std::int32_t window;  // keys that a row sees at most; the largest integer = no window
   std::int32_t block_size;
-  bool ordered;                  // rows are in causal order: the window of the first ends before the last one's
-  bool looks_back;               // what earlier sequences have can be in a later one's way: query rows, or the sum of lengths
+  bool ordered;     // rows are in causal order: the window of the first ends before the last one's
+  bool looks_back;  // what earlier sequences have can be in a later one's way: query rows, or the sum of lengths
   std::int32_t max_seq_len;
   std::int32_t table_tokens;     // block_table_width * block_size, or as many as a length can say
   std::int64_t total_kv_tokens;  // the workspace holds items for so many
@@ -60,10 +60,14 @@ HPA_DEVICE Request read_request(const PlanParams& p, const RawRequest& raw) {
   request.row_end = raw.row_end;
   request.active = request.rows() > 0 && request.rows() <= p.max_query_len;
   if (!request.active) return request;
-  if (raw.seq_len < 0) request.error = PlanError::seq_len_negative;
-  else if (raw.seq_len > p.max_seq_len) request.error = PlanError::seq_len_above_max;
-  else if (raw.seq_len > p.table_tokens) request.error = PlanError::seq_len_above_table;
-  else request.seq_len = raw.seq_len;
+  if (raw.seq_len < 0)
+    request.error = PlanError::seq_len_negative;
+  else if (raw.seq_len > p.max_seq_len)
+    request.error = PlanError::seq_len_above_max;
+  else if (raw.seq_len > p.table_tokens)
+    request.error = PlanError::seq_len_above_table;
+  else
+    request.seq_len = raw.seq_len;
   const std::int32_t first_end = request.seq_len - (p.ordered ? request.rows() - 1 : 0);  // where the first row's keys end
   if (first_end > p.window) {
     const std::int32_t first_key = first_end - p.window;
@@ -93,8 +97,8 @@ HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, con
 }
 
 /// An item of a request: tokens [begin, begin + tokens), with the partial result of index `slot`, or none if negative.
-HPA_DEVICE void write_item(const PlanParams& p, const Request& request, std::int32_t sequence, std::int32_t index, std::int32_t begin,
-                           std::int32_t tokens, std::int32_t slot) {
+HPA_DEVICE void write_item(const PlanParams& p, const Request& request, std::int32_t sequence, std::int32_t index,
+                           std::int32_t begin, std::int32_t tokens, std::int32_t slot) {
   p.items[index] = {sequence,        request.query_row, begin, begin + tokens, slot < 0 ? -1 : slot * p.max_query_len,
                     request.seq_len, request.rows(),    0};
 }
@@ -117,7 +121,9 @@ struct PlanStride {
   template <class T>
   using Scan = BlockScan<M, T, waves>;
 
-  static HPA_DEVICE std::int32_t sequence(const Wave& wave, std::int32_t first, int lane) { return first + wave.index() * M::width + lane; }
+  static HPA_DEVICE std::int32_t sequence(const Wave& wave, std::int32_t first, int lane) {
+    return first + wave.index() * M::width + lane;
+  }
 
   /// Reads the sequences from `first` on; `earlier` is what those before have, and then includes these.
   static HPA_DEVICE void read(Wave& wave, const PlanParams& p, std::int32_t first, Lane<Request>& requests, Earlier& earlier) {
@@ -135,17 +141,19 @@ struct PlanStride {
 
   /// Scans lie between this and report(): a barrier at least.
   static HPA_DEVICE void clear_error(const Wave& wave, const PlanParams& p) {
-    if (wave.index() == 0) wave.each([&](int lane) {
-      if (lane == 0) p.header->first_error = no_error;
-    });
+    if (wave.index() == 0)
+      wave.each([&](int lane) {
+        if (lane == 0) p.header->first_error = no_error;
+      });
   }
   static HPA_DEVICE void report(const Wave& wave, const PlanParams& p, const Request& request, std::int32_t sequence) {
     if (request.error != PlanError::none) wave.atomic_min(&p.header->first_error, encode_error(request.error, sequence));
   }
   static HPA_DEVICE void write_counts(const Wave& wave, const PlanParams& p, std::int32_t items, std::int32_t split_rows) {
-    if (wave.index() == 0) wave.each([&](int lane) {
-      if (lane == 0) static_cast<PlanCounts&>(*p.header) = {p.stamp, items, split_rows};
-    });
+    if (wave.index() == 0)
+      wave.each([&](int lane) {
+        if (lane == 0) static_cast<PlanCounts&>(*p.header) = {p.stamp, items, split_rows};
+      });
   }
 };
 
@@ -233,18 +241,20 @@ struct PlanKernel {
   }
 
   /// `before`: what the sequences before it need; `all`: what all need. A slot's index is that of the item in the batch's order.
-  static HPA_DEVICE void write(const PlanParams& p, const Request& request, const Cut& c, std::int32_t sequence, const SizeCounts& before,
-                               const SizeCounts& all) {
+  static HPA_DEVICE void write(const PlanParams& p, const Request& request, const Cut& c, std::int32_t sequence,
+                               const SizeCounts& before, const SizeCounts& all) {
     const auto place = [&](int size) {
-      return size == 0 ? before.items[0] : size == 1 ? all.items[0] + before.items[1] : all.items[0] + all.items[1] + before.items[2];
+      return size == 0   ? before.items[0]
+             : size == 1 ? all.items[0] + before.items[1]
+                         : all.items[0] + all.items[1] + before.items[2];
     };
     const int size = size_of(p, c.tokens), last_size = size_of(p, c.last_tokens);
     const std::int32_t first = place(size), slot = before.all_items(), last = c.partitions - 1;
     HPA_DO_NOT_UNROLL
     for (std::int32_t i = 0; i < last; ++i)
       write_item(p, request, sequence, first + i, request.begin + i * c.tokens, c.tokens, slot + i);
-    write_item(p, request, sequence, last_size == size ? first + last : place(last_size), request.begin + last * c.tokens, c.last_tokens,
-               last > 0 ? slot + last : -1);
+    write_item(p, request, sequence, last_size == size ? first + last : place(last_size), request.begin + last * c.tokens,
+               c.last_tokens, last > 0 ? slot + last : -1);
     if (last > 0) write_split_rows(p, request, before.split_rows, slot, c.partitions);
   }
 };

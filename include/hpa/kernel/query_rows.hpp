@@ -79,7 +79,7 @@ struct alignas(16) RowFacts {
   float slope;            // ALiBi, times log2(e)
   std::int32_t position;  // of the row in its sequence
   std::int32_t begin;     // the first key that its window leaves
-  std::uint32_t sees;     // bit 16 + i: the token i after the row's own; bit 0 stands for all earlier ones, bit 31 for all later ones
+  std::uint32_t sees;  // bit 16 + i: the token i after the row's own; bit 0 stands for all earlier ones, bit 31 for all later ones
 
   /// Infinity for a key that the row sees, else less: what scores are cut to. Arithmetic alone, as compares would take registers.
   HPA_DEVICE float limit(int key) const {
@@ -104,7 +104,7 @@ struct TileFeatures {
   const RowFacts* facts;  // of the pass's rows
   float soft_cap;         // in base 2; 0 = off
   bool alibi;
-  Visible all;            // tokens that every row of the sequence sees
+  Visible all;  // tokens that every row of the sequence sees
 
   HPA_DEVICE bool all_seen(int first, int tile_tokens) const { return all.from(first).whole(tile_tokens); }
 };
@@ -136,7 +136,8 @@ HPA_DEVICE RowFacts read_facts(const FeatureParams& f, const Item& item, const R
   const std::int32_t position = item.seq_len - item.rows + row.query_row, end = f.causal ? position + 1 : item.seq_len;
   const std::uint32_t all_new = (1u << item.rows) - 1;  // at most 16 rows
   std::uint32_t new_keys = f.causal ? (2u << row.query_row) - 1 : all_new;
-  if (f.tree_masks != nullptr) new_keys = all_new & Wave::template load<std::uint32_t>(f.tree_masks + item.query_row + row.query_row);
+  if (f.tree_masks != nullptr)
+    new_keys = all_new & Wave::template load<std::uint32_t>(f.tree_masks + item.query_row + row.query_row);
   const std::int32_t begin = f.window == 0 || end < f.window ? 0 : end - f.window, older = 16 - row.query_row;
   return {slope * log2_e, position, begin, new_keys << older | ((1u << older) - 1)};
 }

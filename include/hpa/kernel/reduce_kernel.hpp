@@ -50,9 +50,10 @@ struct ReduceKernel {
         if (is_head(p, first_head, lane)) merge_share(wave, p.result, row, first_head, lane, merged[lane]);
       });
       if constexpr (waves > 1) exchange(wave, merged);
-      if (wave.index() == 0) wave.each([&](int lane) {
-        if (is_head(p, first_head, lane)) store(p, row, first_head + lane / lanes_a_head, element_of(lane), merged[lane]);
-      });
+      if (wave.index() == 0)
+        wave.each([&](int lane) {
+          if (is_head(p, first_head, lane)) store(p, row, first_head + lane / lanes_a_head, element_of(lane), merged[lane]);
+        });
       if ((i += wave.workgroups_x()) >= header.num_split_rows) return;
       if constexpr (waves > 1) wave.barrier();  // LDS is free for the next row
     }
@@ -73,8 +74,8 @@ struct ReduceKernel {
   static HPA_DEVICE int element_of(int lane) { return 4 * (lane % lanes_a_head); }
 
   /// Partials wave.index(), + waves, .. of a row. A lane's head counts from the wave's first.
-  static HPA_DEVICE void merge_share(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first_head, int lane,
-                                     Merged& merged) {
+  static HPA_DEVICE void merge_share(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first_head,
+                                     int lane, Merged& merged) {
     const auto head = unsigned(lane / lanes_a_head);
     const int element = element_of(lane);
     std::int32_t first = wave.index();
@@ -98,8 +99,8 @@ struct ReduceKernel {
       state[i] = M::Wave::template load<PartialState>(result.states + partial + head);
       HPA_UNROLL
       for (int piece = 0; piece < pieces; ++piece)
-        part[i][piece] = M::Wave::template load<Floats4>(result.partial + partial * HeadSize + (head * HeadSize + unsigned(element)) +
-                                                         piece * piece_elements);
+        part[i][piece] = M::Wave::template load<Floats4>(result.partial + partial * HeadSize +
+                                                         (head * HeadSize + unsigned(element)) + piece * piece_elements);
     }
     wave.keep_order();
     float maximum = merged.state.maximum;

@@ -89,8 +89,8 @@ struct RingKernel {
   }
 
   template <class RequestNextQuery>
-  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Work& work, const QueryRegisters<M, C>& query, Stream& stream,
-                                     int buffer, RequestNextQuery&& request_next_query) {
+  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Work& work, const QueryRegisters<M, C>& query,
+                                     Stream& stream, int buffer, RequestNextQuery&& request_next_query) {
     const Item& item = work.item;
     const Rows rows = p.rows_of(wave, work);
     const std::int32_t tiles = tiles_of<Traits::tokens>(item, rows.count);
@@ -141,22 +141,31 @@ struct RingKernel {
     typename Softmax::Probabilities probabilities[Products::row_slots];
     softmax.probabilities(wave, scores, probabilities);
     softmax.add_totals(wave, probabilities);
-    if (whole) tile.template add_values<false>(wave, softmax, probabilities, visible, token_scales);
-    else tile.template add_values<true>(wave, softmax, probabilities, visible, token_scales);
+    if (whole)
+      tile.template add_values<false>(wave, softmax, probabilities, visible, token_scales);
+    else
+      tile.template add_values<true>(wave, softmax, probabilities, visible, token_scales);
   }
 
-  static HPA_DEVICE ItemFeatures features_of([[maybe_unused]] const Wave& wave, [[maybe_unused]] const Params& p, [[maybe_unused]] const Item& item) {
-    if constexpr (C::general) return {tile_features(p, item, facts_of(wave)), edge_facts(wave, p, item)};
-    else return {};
+  static HPA_DEVICE ItemFeatures features_of([[maybe_unused]] const Wave& wave, [[maybe_unused]] const Params& p,
+                                             [[maybe_unused]] const Item& item) {
+    if constexpr (C::general)
+      return {tile_features(p, item, facts_of(wave)), edge_facts(wave, p, item)};
+    else
+      return {};
   }
   /// What some row sees of a tile.
   static HPA_DEVICE auto seen([[maybe_unused]] const ItemFeatures& features, const Item& item, std::int32_t first_token) {
-    if constexpr (C::general) return features.edge.from(first_token);
-    else return Visible{0, item.end - first_token};
+    if constexpr (C::general)
+      return features.edge.from(first_token);
+    else
+      return Visible{0, item.end - first_token};
   }
   static HPA_DEVICE bool all_seen([[maybe_unused]] const ItemFeatures& features, const Item& item, std::int32_t first_token) {
-    if constexpr (C::general) return features.all_seen(first_token, Traits::tokens);
-    else return item.end - first_token >= Traits::tokens;
+    if constexpr (C::general)
+      return features.all_seen(first_token, Traits::tokens);
+    else
+      return item.end - first_token >= Traits::tokens;
   }
 
   /// The wave's own.
@@ -230,7 +239,8 @@ struct RingKernel {
         // No tokens at all: what the first wave's place holds is nobody's.
         if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
         if (failed) merged.total = -1.f;
-        store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), item, rows.at(row), element, sum * value_scale, merged);
+        store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), item, rows.at(row), element, sum * value_scale,
+                         merged);
       }
     });
   }

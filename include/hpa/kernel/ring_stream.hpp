@@ -42,7 +42,7 @@ class StagedTile {
   using Slab = VllmSlab<C::kv, Traits::tokens>;
   using Keys = arch::Strip<C::head_size / Slab::x, Traits::tokens * 16, C::block_size * 16>;
   using Values = arch::Strip<C::head_size, Traits::tokens * size_of(C::kv), C::block_size * size_of(C::kv)>;
-  using Scales = arch::Strip<1, Traits::tokens * int(sizeof(float)), C::block_size * int(sizeof(float))>;  // token_scales only
+  using Scales = arch::Strip<1, Traits::tokens* int(sizeof(float)), C::block_size* int(sizeof(float))>;  // token_scales only
   static constexpr int scales_bytes = C::token_scales ? 2 * Scales::bytes : 0;
   static constexpr int bytes = Keys::bytes + Values::bytes + scales_bytes;
   template <class T>
@@ -62,7 +62,8 @@ class StagedTile {
     Scores<M, C> even, odd;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) even.product[slot][lane] = odd.product[slot][lane] = M::Floats4::zero();
+      for (int slot = 0; slot < Products::row_slots; ++slot)
+        even.product[slot][lane] = odd.product[slot][lane] = M::Floats4::zero();
     });
     HPA_UNROLL
     for (int first = 0; first < Traits::steps; first += Products::key_steps) {
@@ -99,7 +100,8 @@ class StagedTile {
         if constexpr (Masked) ValueMask<M, C>(lane, visible).apply(values[lane]);
       });
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) multiply.output(wave, softmax.output[slot][dim], values, probabilities[slot]);
+      for (int slot = 0; slot < Products::row_slots; ++slot)
+        multiply.output(wave, softmax.output[slot][dim], values, probabilities[slot]);
     }
   }
 
@@ -108,8 +110,10 @@ class StagedTile {
   template <class Seen>
   static HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] const TileScales& scales,
                                        [[maybe_unused]] const Seen& visible) {
-    if constexpr (C::token_scales) return ValueScales<M, C>(wave, scales.values, visible);
-    else return Products{};
+    if constexpr (C::token_scales)
+      return ValueScales<M, C>(wave, scales.values, visible);
+    else
+      return Products{};
   }
 
   HPA_DEVICE void load_values(int lane, int dim, Words<Products::value_words>& values) const {
@@ -117,7 +121,8 @@ class StagedTile {
     HPA_UNROLL
     for (int word = 0; word < Products::value_words; word += words_a_run) {
       const Place at = Products::value_at(lane, 4 / size_of(C::kv) * word);
-      const auto* const from = data_ + Keys::bytes + Slab::value_offset(0, dim * Products::dim_step + at.element) + at.token * size_of(C::kv);
+      const auto* const from =
+          data_ + Keys::bytes + Slab::value_offset(0, dim * Products::dim_step + at.element) + at.token * size_of(C::kv);
       const auto run = *reinterpret_cast<const Words<words_a_run>*>(from);
       HPA_UNROLL
       for (int i = 0; i < words_a_run; ++i) values.word[word + i] = run.word[i];

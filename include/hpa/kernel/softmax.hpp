@@ -18,7 +18,7 @@ struct RunningSoftmax {
   using Floats4 = typename M::Floats4;
   using Probabilities = Lane<Words<Products::prob_words>>;
   static constexpr int slots = Products::row_slots, slot_rows = Products::slot_rows, lane_rows = slots * slot_rows;
-  static constexpr float slack = 8.f;  // powers of two that a probability may exceed 1 by
+  static constexpr float slack = 8.f;           // powers of two that a probability may exceed 1 by
   static constexpr float unset = -__FLT_MAX__;  // finite, so that a masked score less it is -inf and not NaN
 
   Lane<float> reference[lane_rows];           // `unset` before the row has seen a token

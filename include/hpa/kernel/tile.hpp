@@ -32,8 +32,10 @@ HPA_DEVICE void load_runs(const Wave& wave, Words<N>& operand, Address&& address
   HPA_UNROLL
   for (int run = 0; run < N / run_words; ++run) {
     Words<run_words> piece;
-    if constexpr (Shared) piece = wave.template load_shared<Words<run_words>>(address_of_element(run * Run));
-    else piece = wave.template load<Words<run_words>>(address_of_element(run * Run));
+    if constexpr (Shared)
+      piece = wave.template load_shared<Words<run_words>>(address_of_element(run * Run));
+    else
+      piece = wave.template load<Words<run_words>>(address_of_element(run * Run));
     HPA_UNROLL
     for (int i = 0; i < run_words; ++i) operand.word[run * run_words + i] = piece.word[i];
   }
@@ -50,14 +52,16 @@ struct KeyTile {
   HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
       const Place first = Products::key_at(lane, 0, 0);  // a lane's other pieces are at constant distances
-      const char* start = cache.slab(blocks.block_of(first.token)) + Traits::Slab::key_offset(blocks.slot_of(first.token), first.element);
+      const char* start =
+          cache.slab(blocks.block_of(first.token)) + Traits::Slab::key_offset(blocks.slot_of(first.token), first.element);
       HPA_UNROLL
       for (int i = 0; i < operands; ++i) {
         HPA_UNROLL
         for (int product = 0; product < Products::score_products; ++product) {
           const int distance =
               Traits::Slab::key_offset(product * Products::product_tokens, i * Products::key_steps * Products::element_step);
-          load_runs<typename M::Wave, C::kv, Products::key_run>(wave, operand[i][product][lane], [&](int) { return start + distance; });
+          load_runs<typename M::Wave, C::kv, Products::key_run>(wave, operand[i][product][lane],
+                                                                [&](int) { return start + distance; });
         }
       }
     });
@@ -74,9 +78,11 @@ struct ValueTile {
   HPA_DEVICE void request(const typename M::Wave& wave, int dim, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
       const Place first = Products::value_at(lane, 0);
-      const char* start = cache.slab(blocks.block_of(first.token)) + Traits::Slab::value_offset(blocks.slot_of(first.token), first.element);
+      const char* start =
+          cache.slab(blocks.block_of(first.token)) + Traits::Slab::value_offset(blocks.slot_of(first.token), first.element);
       load_runs<typename M::Wave, C::kv, Products::value_run>(wave, operand[dim][lane], [&](int i) {
-        return start + Traits::Slab::value_offset(0, dim * Products::dim_step + Products::value_at(lane, i).element - first.element);
+        return start +
+               Traits::Slab::value_offset(0, dim * Products::dim_step + Products::value_at(lane, i).element - first.element);
       });
     });
   }

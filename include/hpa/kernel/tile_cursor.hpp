@@ -105,7 +105,8 @@ class TileCursor {
   /// Before the first next(): how many of the wave's first tiles hold none of the last `rows` tokens of `first`'s sequence.
   HPA_DEVICE std::int32_t tiles_before_last(const Wave& wave, const Work& first, std::int32_t rows) const {
     const std::int32_t tokens = first.item.seq_len - rows - first.item.begin;
-    const std::int32_t tiles = tiles_of_wave(tokens > 0 ? std::int32_t(unsigned(tokens) / unsigned(tile_tokens)) : 0, wave.index(), Waves);
+    const std::int32_t tiles =
+        tiles_of_wave(tokens > 0 ? std::int32_t(unsigned(tokens) / unsigned(tile_tokens)) : 0, wave.index(), Waves);
     return tiles < count_ ? tiles : count_;
   }
 
@@ -196,7 +197,7 @@ class TileCursor {
   const RingParams<C>& params_;
   WorkList list_;  // stands at next_work_
   Work work_, next_work_;
-  bool done_ = false;            // work_ is none
+  bool done_ = false;  // work_ is none
   bool started_ = false;
   std::int32_t tiles_done_ = 0;  // of work_
   Chunk following_;

@@ -49,9 +49,7 @@ class ScalesAhead {
 template <class M, class C>
 HPA_DEVICE void scale_tokens(const typename M::Wave& wave, Scores<M, C>& scores, const float* scales) {
   if (scales == nullptr) return;
-  wave.each_afresh([&](int lane) {
-    scores.each_score(lane, [&](auto& score, int, int token) { score = score * scales[token]; });
-  });
+  wave.each_afresh([&](int lane) { scores.each_score(lane, [&](auto& score, int, int token) { score = score * scales[token]; }); });
 }
 
 /// A lane's share of a tile's value scales: of the tokens that it holds values of.

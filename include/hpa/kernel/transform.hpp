@@ -51,9 +51,8 @@ struct Scores {
         score = score + row.slope * float(first_key + token - row.position);
       });
     if (!f.all_seen(first_key, Traits::tokens))
-      each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
-        score = M::min(score, row.limit(first_key + token));
-      });
+      each_row_score(wave, f.facts,
+                     [&](auto& score, const RowFacts& row, int token) { score = M::min(score, row.limit(first_key + token)); });
   }
 
   HPA_DEVICE void mask(const typename M::Wave& wave, const Visible& visible) {

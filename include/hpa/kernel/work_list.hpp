@@ -14,16 +14,16 @@ HPA_HOST_DEVICE constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) 
 /// its neighbours. Measured on both makers' chips: long partitions win, and a cut pays only where rows cannot fill the chip.
 /// Balanced: rows laid end to end are cut into `shares` of equal cost.
 struct PartitionRule {
-  int fixed = 0;           // tokens a partition whatever the length; 0 = by the rest
-  int rows = 1;            // (sequence, KV head) pairs that the shape allows
-  int compute_units = 1;   // of the chip
+  int fixed = 0;                    // tokens a partition whatever the length; 0 = by the rest
+  int rows = 1;                     // (sequence, KV head) pairs that the shape allows
+  int compute_units = 1;            // of the chip
   std::uint32_t share_of_rows = 0;  // rows / compute_units in units of 2^-32, rounded up; where rows do not fill the chip
   int whole_row_tokens = 4096;
   int long_partition = 2048;
   int min_partition = 128;
-  int min_saving = 0;      // a cut that takes fewer tokens off a workgroup is not made
-  int shares = 0;          // balanced: workgroups a (KV head, pass over its query rows), each with one share; 0 = by length
-  int row_cost = 0;        // balanced: what a row costs beside its tokens, in tokens
+  int min_saving = 0;  // a cut that takes fewer tokens off a workgroup is not made
+  int shares = 0;      // balanced: workgroups a (KV head, pass over its query rows), each with one share; 0 = by length
+  int row_cost = 0;    // balanced: what a row costs beside its tokens, in tokens
   static constexpr int max_long_partitions = 64;  // of a row in a batch that fills the chip: longer rows get longer partitions
 
   HPA_HOST_DEVICE constexpr bool rows_fill_the_chip() const { return rows >= compute_units; }
@@ -58,9 +58,7 @@ struct PartitionRule {
   }
 
   /// At most tokens(seq_len) for every row that is cut.
-  constexpr std::int64_t min_tokens() const {
-    return fixed > 0 ? fixed : rows_fill_the_chip() ? long_partition : min_partition;
-  }
+  constexpr std::int64_t min_tokens() const { return fixed > 0 ? fixed : rows_fill_the_chip() ? long_partition : min_partition; }
 
  private:
   /// Tokens of every workgroup if all rows were as long. seq_len less this never falls as seq_len grows.
@@ -81,9 +79,10 @@ struct alignas(16) Item {
   std::int32_t sequence;   // row of the block table
   std::int32_t query_row;  // the sequence's first row of query, out and lse
   std::int32_t begin, end;
-  std::int32_t slot;       // partial result of the first row, the others behind it; negative = the rows' only item, which writes the output
+  std::int32_t
+      slot;  // partial result of the first row, the others behind it; negative = the rows' only item, which writes the output
   std::int32_t seq_len;
-  std::int32_t rows;       // query rows of the sequence
+  std::int32_t rows;  // query rows of the sequence
   std::int32_t unused;
 };
 
@@ -135,8 +134,8 @@ constexpr Verdict verdict_of(PlanError error) {
 
 /// What plan found, for the kernels after it: nothing of it changes until the next plan.
 struct alignas(16) PlanCounts {
-  std::uint32_t stamp;        // of the shape planned for
-  std::int32_t num_items;     // filled entries of the item list
+  std::uint32_t stamp;     // of the shape planned for
+  std::int32_t num_items;  // filled entries of the item list
   std::int32_t num_split_rows;
 };
 
