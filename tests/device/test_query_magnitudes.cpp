@@ -98,3 +98,21 @@ TEMPLATE_LIST_TEST_CASE("Inf or NaN in a row makes that row NaN, and no other", 
       CHECK(wrong == 0);
     });
 }
+
+TEMPLATE_LIST_TEST_CASE("a key that is NaN in one element makes its sequence NaN, and no other", "[magnitudes]", Machines) {
+  each_bytes_case(8, [](CaseSpec spec) {
+    PagedCase clean(spec), paged(spec);
+    const int sequence = 1;
+    paged.set_key(sequence, 17, 0, 5, std::numeric_limits<float>::quiet_NaN());
+    REQUIRE(run_paged_attention<bytes_menu<TestType>>(clean));
+    REQUIRE(run_paged_attention<bytes_menu<TestType>>(paged));
+    int wrong = 0;
+    for (int row = 0; row < paged.num_rows(); ++row)
+      for (int head = 0; head < spec.shape.num_heads; ++head)
+        for (int d = 0; d < spec.shape.head_size; ++d) {
+          const float got = out_of(paged, row, head, d);
+          wrong += row == sequence ? !std::isnan(got) : got != out_of(clean, row, head, d);
+        }
+    CHECK(wrong == 0);
+  });
+}
