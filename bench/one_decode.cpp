@@ -53,14 +53,8 @@ struct FilledMachine : hpa::arch::DefaultMachine {
   static constexpr int lone_decode_waves = decode_waves;
 };
 
-/// Plan and decode with partitions of a fixed length, for the kernels that are compiled with it.
-template <class Machine, int Tokens, hpa::DType Kv = hpa::DType::bf16>
-void decode_in_partitions(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) {
-  if constexpr (Kv == hpa::DType::bf16) {
-    if (shape.kv == hpa::DType::e4m3_fnuz) return decode_in_partitions<Machine, Tokens, hpa::DType::e4m3_fnuz>(shape, args);
-    if (shape.kv == hpa::DType::e4m3_ocp) return decode_in_partitions<Machine, Tokens, hpa::DType::e4m3_ocp>(shape, args);
-  }
-  using Config = hpa::Config<128, 16, hpa::DType::bf16, Kv, Tokens>;
+template <class Machine, class Config>
+void decode_by_config(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) {
   hpa::Device device;
   require(hpa::current_device(&device));
   DeviceArray<std::byte> memory(hpa::workspace_bytes_with<Config, Machine>(shape, device));
@@ -68,6 +62,21 @@ void decode_in_partitions(const hpa::DecodeShape& shape, const hpa::DecodeArgs& 
   require(hpa::plan_with<Config, Machine>(shape, args, workspace, hpa::Stream{}));
   require(hpa::decode_with<Config, Machine>(shape, args, workspace, hpa::Stream{}));
   require(hpa::workspace_error(workspace, hpa::Stream{}));
+}
+
+/// Plan and decode with partitions of a fixed length, for the kernels that are compiled with it.
+template <class Machine, int Tokens, hpa::DType Query>
+void decode_in_partitions(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) {
+  using hpa::Config, hpa::DType;
+  if (shape.kv == DType::e4m3_fnuz) return decode_by_config<Machine, Config<128, 16, Query, DType::e4m3_fnuz, Tokens>>(shape, args);
+  if (shape.kv == DType::e4m3_ocp) return decode_by_config<Machine, Config<128, 16, Query, DType::e4m3_ocp, Tokens>>(shape, args);
+  decode_by_config<Machine, Config<128, 16, Query, Query, Tokens>>(shape, args);
+}
+
+template <class Machine, int Tokens>
+void decode_in_partitions(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) {
+  if (shape.query == hpa::DType::f16) return decode_in_partitions<Machine, Tokens, hpa::DType::f16>(shape, args);
+  decode_in_partitions<Machine, Tokens, hpa::DType::bf16>(shape, args);
 }
 
 template <class Menu>
@@ -174,7 +183,7 @@ int main(int argc, char** argv) try {
   app.add_option("--max-seqs", shape.max_seqs, "that the shape allows; decides how rows are cut; default: --seqs");
   app.add_option("--dtype", dtype)->check(CLI::IsMember({"bf16", "f16"}))->capture_default_str();
   app.add_option("--kv", kv, "type of the cache; default: that of the query")->check(CLI::IsMember({"e4m3_fnuz", "e4m3_ocp", "i8"}));
-  app.add_option("--partition", way.partition, "tokens of a partition, for bf16 and head size 128; default: the library's rule")
+  app.add_option("--partition", way.partition, "tokens of a partition, for head size 128; default: the library's rule")
       ->check(CLI::IsMember({512, 1024, 2048}));
   app.add_flag("--alibi", shape.alibi);
   app.add_flag("--sinks", shape.sinks);
