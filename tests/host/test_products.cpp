@@ -359,10 +359,14 @@ void check_products() {
       });
       for (int slot = 0; slot < P::row_slots; ++slot) {
         HostLane<Words<P::query_words>, M::width> rows;
-        fill<Type>(rows, [&](int lane, int i) {
+        const auto element = [&](int lane, int i) {
           const auto at = P::query_at(lane, step, i);
           return query.at(slot * rows_a_slot + at.token, at.element);
-        });
+        };
+        if constexpr (M::width == 64 && M::multiplies(Type, kv))  // in two terms, 4 q and -3 q
+          fill<kv>(rows, [&](int lane, int i) { return element(lane, i % 8) * (i < 8 ? 4 : -3); });
+        else
+          fill<Type>(rows, element);
         P::scores(wave, scores[slot][product], key_operand, rows, step);
       }
     }
@@ -391,7 +395,7 @@ void check_products() {
     for (int lane = 0; lane < M::width; ++lane)
       for (int word = 0; word < P::prob_words; ++word) {
         const auto& product = scores[slot][word / 2][lane];
-        packed[lane].word[word] = M::template pack<Type>(product[2 * word % 4], product[2 * word % 4 + 1]);
+        packed[lane].word[word] = M::template pack<P::prob_type>(product[2 * word % 4], product[2 * word % 4 + 1]);
       }
     P::to_operand(wave, packed);
     P::output(wave, output[slot], value_operand, packed);
