@@ -76,8 +76,9 @@ class WaveStream {
   /// The wave's tiles but the last: each is followed by another, asked for while this one is used.
   HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
     int tile = first;
-    HPA_DO_NOT_UNROLL  // nor take the first turn out of the loop, because a window begins there: registers are dear
-        for (; tile + Waves < tiles_; tile += Waves) {
+    // Nor is the first turn to be taken out of the loop because a window begins there: registers are dear.
+    HPA_DO_NOT_UNROLL
+    for (; tile + Waves < tiles_; tile += Waves) {
       Scores<M, C> scores = logits(wave, query, tile);
       if constexpr (C::general) mask_unseen(wave, tile);
       next_ = checked(next_);
