@@ -35,6 +35,20 @@ inline kernel::RowView row_view(const void* data, std::int64_t row_stride, std::
   return {static_cast<char*>(const_cast<void*>(data)), strides.outer, std::uint32_t(strides.inner)};
 }
 
+inline kernel::ResultView result_view(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
+  return {row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out),
+          args.lse, p.parts.partials, p.parts.states, shape.num_heads};
+}
+
+/// What becomes of a complete row; nothing in kernels without Features::all.
+template <bool General>
+kernel::FinishOf<General> finish_params([[maybe_unused]] const DecodeShape& shape, [[maybe_unused]] const DecodeArgs& args) {
+  if constexpr (General)
+    return {args.sinks, args.out_scale, shape.out};
+  else
+    return {};
+}
+
 inline kernel::DecodeParams decode_params(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParams params{};
   params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, shape.num_heads, shape.head_size, shape.query);
@@ -42,9 +56,7 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   params.values = kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape);
   params.block_tables = args.block_tables;
   params.table_row_stride = args.block_table_row_stride == 0 ? args.block_table_width : args.block_table_row_stride;
-  params.result = {
-      row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out), args.lse,
-      p.parts.partials, p.parts.states, shape.num_heads};
+  params.result = result_view(shape, args, p);
   params.header = p.parts.header;
   params.items = p.parts.items;
   params.shares = p.parts.shares;
@@ -74,7 +86,7 @@ kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& 
     static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,
                                                    shape.sliding_window ? std::min(args.window, shape.max_seq_len) : 0,
                                                    shape.causal};
-    static_cast<kernel::FinishParams&>(params) = {args.sinks, args.out_scale, shape.out};
+    static_cast<kernel::FinishParams&>(params) = finish_params<true>(shape, args);
   }
   return params;
 }
@@ -173,10 +185,10 @@ Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepa
   if (Verdict v = launch_decode<Machine, C>(shape, args, p, stream); !v) return v;
   if (p.layout.max_slots == 0) return {};
   using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::query, C::general>;
-  const kernel::DecodeParamsOf<C> params = params_of<C>(shape, args, p);
   const int reduce_y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));
-  return arch::launch<Reduce>({grid_x(p.layout.max_split_rows, reduce_y, p.device, tuning(p.device.arch).waves_per_unit), reduce_y},
-                              {params, params.result, p.parts.header, p.parts.split_rows, p.stamp}, stream);
+  return arch::launch<Reduce>(
+      {grid_x(p.layout.max_split_rows, reduce_y, p.device, tuning(p.device.arch).waves_per_unit), reduce_y},
+      {finish_params<C::general>(shape, args), result_view(shape, args, p), p.parts.header, p.parts.split_rows, p.stamp}, stream);
 }
 
 }  // namespace detail
