@@ -61,6 +61,13 @@ Prepared prepare(const DecodeShape& shape, const DecodeArgs& args, const Workspa
   return p;
 }
 
+template <class Machine, bool OneStride>
+Verdict launch_plan(Split split, const kernel::PlanParams& params, Stream stream) {
+  const arch::Grid grid{kernel::PlanStride<Machine>::workgroups(params.num_seqs)};
+  return split == Split::balanced ? arch::launch<kernel::BalancedPlanKernel<Machine, OneStride>>(grid, params, stream)
+                                  : arch::launch<kernel::PlanKernel<Machine, OneStride>>(grid, params, stream);
+}
+
 template <class Menu>
 Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream, int partition_tokens) {
   const Prepared p = prepare<Menu>(shape, args, workspace, partition_tokens);
@@ -85,8 +92,8 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
                                   p.parts.items,
                                   p.parts.split_rows,
                                   p.parts.shares};
-  if (shape.split == Split::balanced) return arch::launch<kernel::BalancedPlanKernel<Machine>>({1, 1}, params, stream);
-  return arch::launch<kernel::PlanKernel<Machine>>({1, 1}, params, stream);
+  return args.num_seqs <= kernel::PlanStride<Machine>::sequences ? launch_plan<Machine, true>(shape.split, params, stream)
+                                                                 : launch_plan<Machine, false>(shape.split, params, stream);
 }
 
 }  // namespace detail

@@ -73,7 +73,7 @@ Verdict run_small_case() {
 }  // namespace
 
 TEST_CASE("a launch that the runtime refuses comes back in its own words, and the next call works") {
-  using Plan = hpa::kernel::PlanKernel<hpa::default_menu::Machine>;
+  using Plan = hpa::kernel::PlanKernel<hpa::default_menu::Machine, true>;
   const Verdict verdict = hpa::arch::launch<Plan>({0, 1}, Plan::Params{}, hpa::Stream{});
   CHECK(verdict.status == Status::device_error);
   CHECK(verdict.why == std::string(GPU(GetErrorString)(empty_grid)));

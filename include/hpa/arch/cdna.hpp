@@ -62,7 +62,8 @@ HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] 
 struct Cdna {
   static constexpr int width = 64;
   static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 16, reduce_waves = 1,
-                       copy_waves = 4;  // waves a workgroup, by kernel
+                       copy_waves = 4;   // waves a workgroup, by kernel
+  static constexpr int plan_shares = 1;  // workgroups that write for the same sequences
   static constexpr int min_waves_per_simd = 4;
   static constexpr bool runs_on(Arch arch) { return arch == Arch::gfx90a || arch == Arch::gfx942 || arch == Arch::gfx950; }
 
@@ -173,6 +174,13 @@ struct Cdna {
     template <class T>
     static HPA_DEVICE void store(void* address, const T& value) {
       *(HPA_GLOBAL_MEMORY cdna::Memory<T>*)(address) = __builtin_bit_cast(cdna::Memory<T>, value);
+    }
+    /// to[place[lane]] = record[lane], where the place is not negative.
+    template <class T>
+    HPA_DEVICE void store_at(T* to, const Lane<std::int32_t>& place, const Lane<T>& record) const {
+      each([&](int lane) {
+        if (place[lane] >= 0) to[place[lane]] = record[lane];
+      });
     }
     template <class T>
     static HPA_DEVICE T uniform(const T* address) {

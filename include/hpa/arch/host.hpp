@@ -61,7 +61,8 @@ struct HostMachine {
   static_assert(Width == 64 || Width == 32, "wave widths are 64 (CDNA) and 32 (NVIDIA)");
   static constexpr int width = Width;
   static constexpr int decode_waves = 4, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
-  static constexpr int lone_decode_waves = decode_waves;  // one kernel less to compile; more threads would show nothing new
+  static constexpr int plan_shares = Width == 32 ? 2 : 1;  // workgroups that write for the same sequences
+  static constexpr int lone_decode_waves = decode_waves;   // one kernel less to compile; more threads would show nothing new
   static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
   static constexpr int reduce_batch = 4;   // partials of a row in flight at a time
   static constexpr int reduce_pieces = 1;  // of four elements, that a lane has of its head
@@ -160,6 +161,13 @@ struct HostMachine {
     template <class T>
     static void store(void* address, const T& value) {
       std::memcpy(address, &value, sizeof value);
+    }
+    /// to[place[lane]] = record[lane], where the place is not negative.
+    template <class T>
+    void store_at(T* to, const Lane<std::int32_t>& place, const Lane<T>& record) const {
+      each([&](int lane) {
+        if (place[lane] >= 0) to[place[lane]] = record[lane];
+      });
     }
     /// A load with the same address in every lane, from memory that no kernel of the launch writes.
     template <class T>

@@ -70,7 +70,8 @@ struct Mma {
 struct Nvidia {
   static constexpr int width = 32;
   static constexpr int plan_waves = 32, copy_waves = 4;  // waves a workgroup, by kernel
-  static constexpr int reduce_waves = 8;  // of a row; few enough registers to lie beside the decode workgroups, waiting
+  static constexpr int plan_shares = 8;                  // workgroups that write for the same sequences
+  static constexpr int reduce_waves = 8;                 // they share a row, or have one each
   static constexpr bool runs_on(Arch arch) { return arch == Arch::sm80 || arch == Arch::sm90; }
   static constexpr int reduce_batch = 2;   // partials of a row that a wave has in flight at a time
   static constexpr int reduce_pieces = 1;  // of four elements, that a lane has of its head
@@ -145,6 +146,31 @@ struct Nvidia {
     template <class T>
     static HPA_DEVICE void store(void* address, const T& value) {
       *static_cast<nvidia::Memory<T>*>(address) = __builtin_bit_cast(nvidia::Memory<T>, value);
+    }
+    /// to[place[lane]] = record[lane], where the place is not negative. Records have 32 bytes, a sector: two lanes store the halves of
+    /// one record at a time, since a lane that stores both of its own sends the sector twice.
+    template <class T>
+    HPA_DEVICE void store_at(T* to, const Lane<std::int32_t>& place, const Lane<T>& record) const {
+      using Half = Words<4>;
+      struct Halves {
+        Half half[2];
+      };
+      static_assert(sizeof(T) == sizeof(Halves));
+      const auto partner = [](int lane) { return lane ^ 1; };
+      const bool odd = threadIdx.x % 2 != 0;
+      const Halves own = __builtin_bit_cast(Halves, record.value);
+      const auto either = [&](Half if_odd, const Half& if_even) {
+        HPA_UNROLL
+        for (int i = 0; i < 4; ++i) if_odd.word[i] = odd ? if_odd.word[i] : if_even.word[i];
+        return if_odd;
+      };
+      const Half others = shuffle(Lane<Half>{either(own.half[0], own.half[1])}, partner).value;
+      const std::int32_t others_place = shuffle(place, partner).value;
+      const auto store_half = [&](std::int32_t at, const Half& half) {
+        if (at >= 0) store(reinterpret_cast<Half*>(to + at) + (odd ? 1 : 0), half);
+      };
+      store_half(odd ? others_place : place.value, either(others, own.half[0]));  // of the even lane's record
+      store_half(odd ? place.value : others_place, either(own.half[1], others));  // of the odd lane's
     }
     template <class T>
     static HPA_DEVICE T uniform(const T* address) {

@@ -1,7 +1,9 @@
 // plan for Split::balanced: every workgroup gets the same cost.
 #pragma once
 
-#include "hpa/kernel/plan_kernel.hpp"
+#include <type_traits>
+
+#include "hpa/kernel/plan_stride.hpp"
 
 namespace hpa::kernel {
 
@@ -51,7 +53,7 @@ struct PieceCounts {
   }
 };
 
-template <class M>
+template <class M, bool OneStride>
 struct BalancedPlanKernel {
   using Machine = M;
   using Params = PlanParams;
@@ -59,10 +61,15 @@ struct BalancedPlanKernel {
   using Stride = PlanStride<M>;
   template <class T>
   using Lane = typename M::template Lane<T>;
+  /// What others' sequences cost, those before the workgroup's own and those after.
+  struct Others {
+    std::int64_t before, after;
+    HPA_HOST_DEVICE constexpr Others operator+(const Others& o) const { return {before + o.before, after + o.after}; }
+  };
   static constexpr bool starts_early = true;
   static constexpr int waves = Stride::waves;
   static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes;
-  static constexpr int cost_bytes = Stride::template Scan<std::int64_t>::lds_bytes;
+  static constexpr int cost_bytes = Stride::template Scan<std::conditional_t<OneStride, std::int64_t, Others>>::lds_bytes;
   static constexpr int counts_bytes = Stride::template Scan<PieceCounts>::lds_bytes;
   static constexpr int other_bytes = cost_bytes > counts_bytes ? cost_bytes : counts_bytes;
   static constexpr int lds_bytes = earlier_bytes > other_bytes ? earlier_bytes : other_bytes;
@@ -70,57 +77,82 @@ struct BalancedPlanKernel {
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.await_previous_launch();
     Stride::clear_error(wave, p);
-    const bool one_stride = p.num_seqs <= Stride::sequences;
-    std::int64_t all = 0;  // cost of all sequences
-    CostLine line{};
-    PieceCounts before{};
-    HPA_DO_NOT_UNROLL
-    for (int pass = one_stride ? 1 : 0; pass < 2; ++pass) {  // the first one only adds up
-      Earlier earlier{};
-      std::int64_t start = 0;
-      HPA_DO_NOT_UNROLL
-      for (std::int32_t first = 0; first < p.num_seqs; first += Stride::sequences) {
-        wave.refresh();
-        Lane<Request> requests;
-        Lane<std::int64_t> starts;
-        Stride::read(wave, p, first, requests, earlier);
-        wave.each([&](int lane) { starts[lane] = cost_of(p, requests[lane]); });
-        const std::int64_t cost = Stride::template Scan<std::int64_t>::exclusive(wave, starts, wave.lds());
-        if (pass == 0 || one_stride) all += cost;
-        if (pass == 0) continue;
-        line = {p.rule.row_cost, p.rule.min_partition, CostLine::share_of(p.rule, all)};
-        before = before + write_stride(wave, p, line, first, requests, starts, start, before);
-        start += cost;
-      }
+    const std::int32_t first = Stride::own(wave);
+    Earlier earlier{};
+    Lane<Others> others;
+    if constexpr (!OneStride) {
+      wave.each([&](int lane) { others[lane] = {}; });
+      Stride::each(wave, p, 0, first, earlier, [&](const Lane<Request>& requests) {
+        wave.each([&](int lane) { others[lane].before += cost_of(p, requests[lane]); });
+      });
     }
+    Lane<Request> requests;
+    Lane<std::int64_t> starts;
+    Stride::read(wave, p, first, requests, earlier);
+    const std::int64_t own = lay_end_to_end(wave, p, requests, starts);
+    Others sums{};
+    if constexpr (!OneStride) {
+      Stride::each(wave, p, first + Stride::sequences, p.num_seqs, earlier, [&](const Lane<Request>& later) {
+        wave.each([&](int lane) { others[lane].after += cost_of(p, later[lane]); });
+      });
+      sums = Stride::sum(wave, others);
+    }
+    const std::int64_t all = sums.before + own + sums.after;
+    const CostLine line{p.rule.row_cost, p.rule.min_partition, CostLine::share_of(p.rule, all)};
+    PieceCounts pieces{};
+    if constexpr (!OneStride) pieces = pieces_before(wave, p, line, first);
+    wave.each([&](int lane) { starts[lane] += sums.before; });
+    Lane<CostLine::Borders> borders;
+    Lane<PieceCounts> before;
+    cut(wave, p, line, requests, starts, borders, before);
+    const PieceCounts own_pieces = Stride::sum(wave, before);
+    Stride::report(wave, p, first, requests);
+    wave.each([&](int lane) {
+      if (requests[lane].active && Stride::writes(wave))
+        write(p, line, requests[lane], borders[lane], Stride::sequence(wave, first, lane), starts[lane], pieces + before[lane]);
+    });
+    if (wave.workgroup_x() != wave.workgroups_x() - 1) return;
+    pieces = pieces + own_pieces;
     wave.each([&](int lane) {  // shares that are left are empty
       HPA_DO_NOT_UNROLL
       for (std::int32_t k = line.first_border_from(all) + wave.index() * M::width + lane; k <= p.rule.shares; k += waves * M::width)
-        p.shares[k] = before.items;
+        p.shares[k] = pieces.items;
     });
-    Stride::write_counts(wave, p, before.items, before.split_rows);
+    Stride::write_counts(wave, p, pieces.items, pieces.split_rows);
   }
 
  private:
-  /// `starts`: where on the line, counted from `start`; `before`: what the strides before this one need. Returns what this one needs.
-  static HPA_DEVICE PieceCounts write_stride(Wave& wave, const PlanParams& p, const CostLine& line, std::int32_t first,
-                                             const Lane<Request>& requests, Lane<std::int64_t>& starts, std::int64_t start,
-                                             const PieceCounts& before) {
-    Lane<CostLine::Borders> borders;
-    Lane<PieceCounts> counts;
-    wave.each([&](int lane) {
-      const Request& request = requests[lane];
-      starts[lane] += start;
-      borders[lane] = line.borders(starts[lane], cost_of(p, request), request.tokens());
-      counts[lane] = count(request, borders[lane].items);
+  /// What the sequences before `end` are cut into.
+  static HPA_DEVICE PieceCounts pieces_before(Wave& wave, const PlanParams& p, const CostLine& line, std::int32_t end) {
+    Lane<PieceCounts> sums;
+    wave.each([&](int lane) { sums[lane] = {}; });
+    Earlier earlier{};
+    std::int64_t start = 0;
+    Stride::each(wave, p, 0, end, earlier, [&](const Lane<Request>& requests) {
+      Lane<std::int64_t> starts;
+      const std::int64_t cost = lay_end_to_end(wave, p, requests, starts);
+      wave.each([&](int lane) { starts[lane] += start; });
+      Lane<CostLine::Borders> borders;
+      Lane<PieceCounts> counts;
+      cut(wave, p, line, requests, starts, borders, counts);
+      wave.each([&](int lane) { sums[lane] = sums[lane] + counts[lane]; });
+      start += cost;
     });
-    const PieceCounts sum = Stride::template Scan<PieceCounts>::exclusive(wave, counts, wave.lds());
+    return Stride::sum(wave, sums);
+  }
+
+  /// Where on the line each of a stride's sequences starts, the first one at 0. Returns what they cost.
+  static HPA_DEVICE std::int64_t lay_end_to_end(Wave& wave, const PlanParams& p, const Lane<Request>& requests,
+                                                Lane<std::int64_t>& starts) {
+    wave.each([&](int lane) { starts[lane] = cost_of(p, requests[lane]); });
+    return Stride::sum(wave, starts);
+  }
+  static HPA_DEVICE void cut(const Wave& wave, const PlanParams& p, const CostLine& line, const Lane<Request>& requests,
+                             const Lane<std::int64_t>& starts, Lane<CostLine::Borders>& borders, Lane<PieceCounts>& counts) {
     wave.each([&](int lane) {
-      const std::int32_t sequence = Stride::sequence(wave, first, lane);
-      if (requests[lane].active) write(p, line, requests[lane], borders[lane], sequence, starts[lane], before + counts[lane]);
-      Stride::report(wave, p, requests[lane], sequence);
+      borders[lane] = line.borders(starts[lane], cost_of(p, requests[lane]), requests[lane].tokens());
+      counts[lane] = count(requests[lane], borders[lane].items);
     });
-    return sum;
   }
 
   static HPA_DEVICE std::int64_t cost_of(const PlanParams& p, const Request& request) {
@@ -137,7 +169,8 @@ struct BalancedPlanKernel {
     HPA_DO_NOT_UNROLL
     for (std::int32_t i = 0; i < b.items; ++i) {
       const std::int32_t end = i + 1 < b.items ? line.tokens_before(b.first_cut + i, start) : request.tokens();
-      write_item(p, request, sequence, before.items + i, request.begin + begin, end - begin, b.items > 1 ? before.slots + i : -1);
+      p.items[before.items + i] =
+          item_of(p, request, sequence, request.begin + begin, end - begin, b.items > 1 ? before.slots + i : -1);
       begin = end;
     }
     if (b.items > 1) write_split_rows(p, request, before.split_rows, before.slots, b.items);

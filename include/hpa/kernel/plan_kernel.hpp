@@ -1,161 +1,13 @@
-// plan: lengths -> items, on the device. One workgroup reads the sequences, sums up what each needs and writes it.
+// plan: lengths -> items, on the device. A workgroup holds a stride of sequences, as many as it has lanes, and writes what some of them
+// need. So that none waits for another, each adds up by itself what the other sequences need.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
-#include "hpa/kernel/block_scan.hpp"
-#include "hpa/kernel/work_list.hpp"
+#include "hpa/kernel/plan_stride.hpp"
 
 namespace hpa::kernel {
-
-struct PlanParams {
-  const std::int32_t* seq_lens;         // [num_seqs]
-  const std::int32_t* query_start_loc;  // [num_seqs + 1] or nullptr
-  std::int32_t num_seqs, max_query_len;
-  std::int32_t window;  // keys that a row sees at most; the largest integer = no window
-  std::int32_t block_size;
-  bool ordered;     // rows are in causal order: the window of the first ends before the last one's
-  bool looks_back;  // what earlier sequences have can be in a later one's way: query rows, or the sum of lengths
-  std::int32_t max_seq_len;
-  std::int32_t table_tokens;     // block_table_width * block_size, or as many as a length can say
-  std::int64_t total_kv_tokens;  // the workspace holds items for so many
-  PartitionRule rule;
-  std::uint32_t stamp;
-  PlanHeader* header;
-  Item* items;
-  SplitRow* split_rows;
-  std::int32_t* shares;  // [rule.shares + 1]; Split::balanced only
-};
-
-/// One sequence as plan sees it.
-struct Request {
-  std::int32_t query_row = 0;  // first row; the sequence's rows are [query_row, row_end)
-  std::int32_t row_end = 0;
-  std::int32_t seq_len = 0;  // 0 also when in error: the row is written as an empty one
-  std::int32_t begin = 0;    // tokens [begin, seq_len) are cut: all that some row sees, from the start of a block on
-  bool active = false;       // has a query row that decode must write
-  PlanError error = PlanError::none;
-
-  HPA_HOST_DEVICE std::int32_t rows() const { return row_end - query_row; }
-  HPA_HOST_DEVICE std::int32_t tokens() const { return seq_len - begin; }
-};
-
-/// What memory says of a sequence, loaded whether it is looked at or not: all loads of a lane are under way at once.
-struct RawRequest {
-  std::int32_t seq_len, row_begin, row_end, last_row_end;
-};
-
-HPA_DEVICE RawRequest load_request(const PlanParams& p, std::int32_t sequence) {
-  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1, sequence + 1};
-  return {p.seq_lens[sequence], p.query_start_loc[sequence], p.query_start_loc[sequence + 1], p.query_start_loc[p.num_seqs]};
-}
-
-HPA_DEVICE Request read_request(const PlanParams& p, const RawRequest& raw) {
-  Request request;
-  if (raw.row_begin < 0 || raw.row_end < raw.row_begin || raw.row_end > raw.last_row_end) {
-    request.error = PlanError::query_start_loc;  // no row to write: nothing says where it is
-    return request;
-  }
-  request.query_row = raw.row_begin;
-  request.row_end = raw.row_end;
-  request.active = request.rows() > 0 && request.rows() <= p.max_query_len;
-  if (!request.active) return request;
-  if (raw.seq_len < 0)
-    request.error = PlanError::seq_len_negative;
-  else if (raw.seq_len > p.max_seq_len)
-    request.error = PlanError::seq_len_above_max;
-  else if (raw.seq_len > p.table_tokens)
-    request.error = PlanError::seq_len_above_table;
-  else
-    request.seq_len = raw.seq_len;
-  const std::int32_t first_end = request.seq_len - (p.ordered ? request.rows() - 1 : 0);  // where the first row's keys end
-  if (first_end > p.window) {
-    const std::int32_t first_key = first_end - p.window;
-    request.begin = first_key - std::int32_t(unsigned(first_key) % unsigned(p.block_size));
-  }
-  return request;
-}
-
-/// What the sequences before one have.
-struct Earlier {
-  std::int64_t tokens;
-  std::int32_t row_end, unused;  // largest end of their query rows: not a sum but a maximum
-  HPA_HOST_DEVICE constexpr Earlier operator+(const Earlier& o) const {
-    return {tokens + o.tokens, row_end > o.row_end ? row_end : o.row_end, 0};
-  }
-};
-
-/// What can only be seen with the sequences before it in view.
-HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, const Earlier& earlier) {
-  if (request.active && request.query_row < earlier.row_end) {
-    request.error = PlanError::query_start_loc;
-    request.active = false;
-  } else if (request.seq_len > 0 && earlier.tokens + request.seq_len > p.total_kv_tokens) {
-    request.error = PlanError::total_kv_tokens;
-    request.seq_len = request.begin = 0;
-  }
-}
-
-/// An item of a request: tokens [begin, begin + tokens), with the partial result of index `slot`, or none if negative.
-HPA_DEVICE void write_item(const PlanParams& p, const Request& request, std::int32_t sequence, std::int32_t index,
-                           std::int32_t begin, std::int32_t tokens, std::int32_t slot) {
-  p.items[index] = {sequence,        request.query_row, begin, begin + tokens, slot < 0 ? -1 : slot * p.max_query_len,
-                    request.seq_len, request.rows(),    0};
-}
-
-/// Its rows, if it was cut into items whose partial results have the indices `slot` and on.
-HPA_DEVICE void write_split_rows(const PlanParams& p, const Request& request, std::int32_t index, std::int32_t slot,
-                                 std::int32_t partitions) {
-  HPA_DO_NOT_UNROLL
-  for (std::int32_t row = 0; row < request.rows(); ++row)
-    p.split_rows[index + row] = {request.query_row + row, slot * p.max_query_len + row, partitions, p.max_query_len};
-}
-
-/// The sequences that the workgroup holds at a time, one a lane.
-template <class M>
-struct PlanStride {
-  using Wave = typename M::Wave;
-  template <class T>
-  using Lane = typename M::template Lane<T>;
-  static constexpr int waves = M::plan_waves, sequences = waves * M::width;
-  template <class T>
-  using Scan = BlockScan<M, T, waves>;
-
-  static HPA_DEVICE std::int32_t sequence(const Wave& wave, std::int32_t first, int lane) {
-    return first + wave.index() * M::width + lane;
-  }
-
-  /// Reads the sequences from `first` on; `earlier` is what those before have, and then includes these.
-  static HPA_DEVICE void read(Wave& wave, const PlanParams& p, std::int32_t first, Lane<Request>& requests, Earlier& earlier) {
-    wave.each([&](int lane) {
-      const std::int32_t at = sequence(wave, first, lane);
-      requests[lane] = at < p.num_seqs ? read_request(p, load_request(p, at)) : Request{};
-    });
-    if (!p.looks_back) return;
-    Lane<Earlier> before;
-    wave.each([&](int lane) { before[lane] = {requests[lane].seq_len, requests[lane].row_end, 0}; });
-    const Earlier sum = Scan<Earlier>::exclusive(wave, before, wave.lds());
-    wave.each([&](int lane) { check_against_earlier(p, requests[lane], earlier + before[lane]); });
-    earlier = earlier + sum;
-  }
-
-  /// Scans lie between this and report(): a barrier at least.
-  static HPA_DEVICE void clear_error(const Wave& wave, const PlanParams& p) {
-    if (wave.index() == 0)
-      wave.each([&](int lane) {
-        if (lane == 0) p.header->first_error = no_error;
-      });
-  }
-  static HPA_DEVICE void report(const Wave& wave, const PlanParams& p, const Request& request, std::int32_t sequence) {
-    if (request.error != PlanError::none) wave.atomic_min(&p.header->first_error, encode_error(request.error, sequence));
-  }
-  static HPA_DEVICE void write_counts(const Wave& wave, const PlanParams& p, std::int32_t items, std::int32_t split_rows) {
-    if (wave.index() == 0)
-      wave.each([&](int lane) {
-        if (lane == 0) static_cast<PlanCounts&>(*p.header) = {p.stamp, items, split_rows};
-      });
-  }
-};
 
 /// Items by size, and rows to merge.
 struct SizeCounts {
@@ -168,7 +20,8 @@ struct SizeCounts {
 };
 
 /// Split::by_length. Long items come first, so that workgroups end at about the same time; otherwise the order is the batch's.
-template <class M>
+/// `OneStride`: it holds all sequences. The code for more would only be in the way: it is fetched anew in every step.
+template <class M, bool OneStride>
 struct PlanKernel {
   using Machine = M;
   using Params = PlanParams;
@@ -176,44 +29,58 @@ struct PlanKernel {
   using Stride = PlanStride<M>;
   template <class T>
   using Lane = typename M::template Lane<T>;
+  /// What others' sequences need, those before the workgroup's own and those after.
+  struct Others {
+    SizeCounts before, after;
+    HPA_HOST_DEVICE constexpr Others operator+(const Others& o) const { return {before + o.before, after + o.after}; }
+  };
   static constexpr bool starts_early = true;
   static constexpr int waves = Stride::waves;
   static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes;
-  static constexpr int counts_bytes = Stride::template Scan<SizeCounts>::lds_bytes;
+  static constexpr int counts_bytes = Stride::template Scan<std::conditional_t<OneStride, SizeCounts, Others>>::lds_bytes;
   static constexpr int lds_bytes = earlier_bytes > counts_bytes ? earlier_bytes : counts_bytes;
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.await_previous_launch();
     Stride::clear_error(wave, p);
-    const bool one_stride = p.num_seqs <= Stride::sequences;
-    SizeCounts all{};  // of all sequences: where the items of a size begin
-    HPA_DO_NOT_UNROLL
-    for (int pass = one_stride ? 1 : 0; pass < 2; ++pass) {  // the first one only adds up
-      Earlier earlier{};
-      SizeCounts before{};
-      HPA_DO_NOT_UNROLL
-      for (std::int32_t first = 0; first < p.num_seqs; first += Stride::sequences) {
-        wave.refresh();
-        Lane<Request> requests;
-        Lane<Cut> cuts;
-        Lane<SizeCounts> counts;
-        Stride::read(wave, p, first, requests, earlier);
-        wave.each([&](int lane) {
-          cuts[lane] = cut(p, requests[lane]);
-          counts[lane] = count(p, requests[lane], cuts[lane]);
-        });
-        const SizeCounts sum = Stride::template Scan<SizeCounts>::exclusive(wave, counts, wave.lds());
-        if (pass == 0 || one_stride) all = all + sum;
-        if (pass == 0) continue;
-        wave.each([&](int lane) {
-          const std::int32_t sequence = Stride::sequence(wave, first, lane);
-          if (requests[lane].active) write(p, requests[lane], cuts[lane], sequence, before + counts[lane], all);
-          Stride::report(wave, p, requests[lane], sequence);
-        });
-        before = before + sum;
-      }
+    const std::int32_t first = Stride::own(wave);
+    Earlier earlier{};
+    Lane<Others> others;
+    if constexpr (!OneStride) {
+      wave.each([&](int lane) { others[lane] = {}; });
+      Stride::each(wave, p, 0, first, earlier, [&](const Lane<Request>& requests) {
+        wave.each([&](int lane) { others[lane].before = others[lane].before + count(p, requests[lane], cut(p, requests[lane])); });
+      });
     }
-    Stride::write_counts(wave, p, all.all_items(), all.split_rows);
+    Lane<Request> requests;
+    Lane<Cut> cuts;
+    Lane<SizeCounts> before;
+    Stride::read(wave, p, first, requests, earlier);
+    wave.each([&](int lane) {
+      cuts[lane] = cut(p, requests[lane]);
+      before[lane] = count(p, requests[lane], cuts[lane]);
+    });
+    const SizeCounts own = Stride::sum(wave, before);
+    Others sums{};
+    if constexpr (!OneStride) {
+      Stride::each(wave, p, first + Stride::sequences, p.num_seqs, earlier, [&](const Lane<Request>& later) {
+        wave.each([&](int lane) { others[lane].after = others[lane].after + count(p, later[lane], cut(p, later[lane])); });
+      });
+      sums = Stride::sum(wave, others);
+    }
+    const SizeCounts all = sums.before + own + sums.after;
+    Stride::report(wave, p, first, requests);
+    if (wave.workgroup_x() == 0) Stride::write_counts(wave, p, all.all_items(), all.split_rows);
+    if (!Stride::writes(wave)) return;
+    Lane<Item> last_items;
+    Lane<std::int32_t> places;
+    wave.each([&](int lane) {
+      places[lane] = -1;
+      if (requests[lane].active)
+        places[lane] = write(p, requests[lane], cuts[lane], Stride::sequence(wave, first, lane), sums.before + before[lane], all,
+                             last_items[lane]);
+    });
+    wave.store_at(p.items, places, last_items);
   }
 
  private:
@@ -241,8 +108,9 @@ struct PlanKernel {
   }
 
   /// `before`: what the sequences before it need; `all`: what all need. A slot's index is that of the item in the batch's order.
-  static HPA_DEVICE void write(const PlanParams& p, const Request& request, const Cut& c, std::int32_t sequence,
-                               const SizeCounts& before, const SizeCounts& all) {
+  /// Writes all but the last item, and returns where that one goes.
+  static HPA_DEVICE std::int32_t write(const PlanParams& p, const Request& request, const Cut& c, std::int32_t sequence,
+                                       const SizeCounts& before, const SizeCounts& all, Item& last_item) {
     const auto place = [&](int size) {
       return size == 0   ? before.items[0]
              : size == 1 ? all.items[0] + before.items[1]
@@ -252,10 +120,10 @@ struct PlanKernel {
     const std::int32_t first = place(size), slot = before.all_items(), last = c.partitions - 1;
     HPA_DO_NOT_UNROLL
     for (std::int32_t i = 0; i < last; ++i)
-      write_item(p, request, sequence, first + i, request.begin + i * c.tokens, c.tokens, slot + i);
-    write_item(p, request, sequence, last_size == size ? first + last : place(last_size), request.begin + last * c.tokens,
-               c.last_tokens, last > 0 ? slot + last : -1);
+      p.items[first + i] = item_of(p, request, sequence, request.begin + i * c.tokens, c.tokens, slot + i);
     if (last > 0) write_split_rows(p, request, before.split_rows, slot, c.partitions);
+    last_item = item_of(p, request, sequence, request.begin + last * c.tokens, c.last_tokens, last > 0 ? slot + last : -1);
+    return last_size == size ? first + last : place(last_size);
   }
 };
 

@@ -1,5 +1,5 @@
 // reduce: merges the partials of split rows, in index order. A lane has four or eight elements of one head, a wave one to eight heads.
-// The waves of a workgroup share the partials of a row and meet in LDS.
+// Where rows are few, the waves of a workgroup share the partials of a row and meet in LDS; else each has a row of its own.
 #pragma once
 
 #include "hpa/kernel/result.hpp"
@@ -14,7 +14,8 @@ struct ReduceParams : FinishOf<General> {
   std::uint32_t stamp;
 };
 
-template <class M, int HeadSize, DType Out, bool General>
+/// `RowWaves`: waves that share a row, all of a workgroup or one.
+template <class M, int HeadSize, DType Out, bool General, int RowWaves>
 struct ReduceKernel {
   using Machine = M;
   using Params = ReduceParams<General>;
@@ -24,19 +25,21 @@ struct ReduceKernel {
   template <class T>
   using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
-  static constexpr int waves = M::reduce_waves;
+  static constexpr int waves = M::reduce_waves, rows = waves / RowWaves;  // of a workgroup
+  // Registers that six workgroups would have: what is left for one beside the decode workgroups of a multiprocessor.
+  static constexpr int resident_workgroups = RowWaves == waves ? 1 : 6;
   static constexpr int pieces = M::reduce_pieces;  // of four elements, that a lane has of its head
   static constexpr int lanes_a_head = HeadSize / 4 / pieces, piece_elements = HeadSize / pieces;
   static constexpr int heads_a_wave = M::width / lanes_a_head;
   static constexpr int batch = M::reduce_batch;  // partials that a wave has in flight at a time
   static constexpr int states_offset = waves * pieces * M::width * int(sizeof(Floats4));
-  static constexpr int lds_bytes = waves == 1 ? 0 : states_offset + waves * M::width * int(sizeof(PartialState));
-  static_assert(M::width % lanes_a_head == 0);
+  static constexpr int lds_bytes = RowWaves == 1 ? 0 : states_offset + waves * M::width * int(sizeof(PartialState));
+  static_assert(M::width % lanes_a_head == 0 && (RowWaves == 1 || RowWaves == waves));
 
   /// Grid x covers split rows, grid y covers heads.
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    std::int32_t i = wave.workgroup_x();
+    std::int32_t i = wave.workgroup_x() * rows + (rows > 1 ? wave.index() : 0);
     const bool any = header.stamp == p.stamp && i < header.num_split_rows;  // if the stamp differs, decode has reported it
     SplitRow row{};
     if (any) row = wave.uniform(p.split_rows + i);
@@ -49,13 +52,13 @@ struct ReduceKernel {
       wave.each([&](int lane) {
         if (is_head(p, first_head, lane)) merge_share(wave, p.result, row, first_head, lane, merged[lane]);
       });
-      if constexpr (waves > 1) exchange(wave, merged);
-      if (wave.index() == 0)
+      if constexpr (RowWaves > 1) exchange(wave, merged);
+      if (RowWaves == 1 || wave.index() == 0)
         wave.each([&](int lane) {
           if (is_head(p, first_head, lane)) store(p, row, first_head + lane / lanes_a_head, element_of(lane), merged[lane]);
         });
-      if ((i += wave.workgroups_x()) >= header.num_split_rows) return;
-      if constexpr (waves > 1) wave.barrier();  // LDS is free for the next row
+      if ((i += wave.workgroups_x() * rows) >= header.num_split_rows) return;
+      if constexpr (RowWaves > 1) wave.barrier();  // LDS is free for the next row
     }
   }
 
@@ -73,18 +76,18 @@ struct ReduceKernel {
   }
   static HPA_DEVICE int element_of(int lane) { return 4 * (lane % lanes_a_head); }
 
-  /// Partials wave.index(), + waves, .. of a row. A lane's head counts from the wave's first.
+  /// Partials of a row that fall to the wave: every RowWaves. A lane's head counts from the wave's first.
   static HPA_DEVICE void merge_share(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first_head,
                                      int lane, Merged& merged) {
     const auto head = unsigned(lane / lanes_a_head);
     const int element = element_of(lane);
-    std::int32_t first = wave.index();
-    for (; row.partitions - first > 2 * waves; first += batch * waves)
+    std::int32_t first = RowWaves == 1 ? 0 : wave.index();
+    for (; row.partitions - first > 2 * RowWaves; first += batch * RowWaves)
       merge<batch>(wave, result, row, first, first_head, head, element, merged);
     if (first < row.partitions) merge<2>(wave, result, row, first, first_head, head, element, merged);
   }
 
-  /// Adds partitions first, first + waves, .., N of them. Past the row's last the last one is loaded again, so that all loads are in
+  /// Adds partitions first, first + RowWaves, .., N of them. Past the row's last the last one is loaded again, so that all loads are in
   /// flight at once. A head's pieces are `piece_elements` apart, so that its lanes load whole segments.
   template <int N>
   static HPA_DEVICE void merge(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first,
@@ -93,7 +96,7 @@ struct ReduceKernel {
     Floats4 part[N][pieces];
     HPA_UNROLL
     for (int i = 0; i < N; ++i) {
-      const std::int32_t index = first + i * waves < row.partitions ? first + i * waves : row.partitions - 1;
+      const std::int32_t index = first + i * RowWaves < row.partitions ? first + i * RowWaves : row.partitions - 1;
       const std::int32_t slot = row.slot + (General ? index * row.step : index);
       const std::int64_t partial = std::int64_t(slot) * result.num_heads + first_head;  // of the wave's first head
       state[i] = M::Wave::template load<PartialState>(result.states + partial + head);
@@ -112,7 +115,7 @@ struct ReduceKernel {
     for (int piece = 0; piece < pieces; ++piece) merged.sum[piece] = merged.sum[piece] * keep;
     HPA_UNROLL
     for (int i = 0; i < N; ++i)
-      add(merged, first + i * waves < row.partitions ? M::exp2(state[i].maximum - maximum) : 0.f, state[i].total, part[i]);
+      add(merged, first + i * RowWaves < row.partitions ? M::exp2(state[i].maximum - maximum) : 0.f, state[i].total, part[i]);
   }
 
   static HPA_DEVICE void add(Merged& merged, float share, float total, const Floats4 (&part)[pieces]) {

@@ -31,9 +31,7 @@ class WorkList {
   template <class Wave, class C>
   HPA_DEVICE WorkList(const Wave& wave, const RingParams<C>& p, std::int32_t num_items)
       : items_(p.items), num_kv_heads_(p.num_kv_heads), end_(num_items), item_step_(p.item_step), head_step_(p.head_step) {
-    // The last workgroups come first: those with a piece less than others are then the first to start, which lie on as many
-    // multiprocessors as there are of them, where launches overlap; the last to start lie in pairs.
-    const std::int32_t place = p.shares == nullptr ? wave.workgroups_x() - 1 - wave.workgroup_x() : wave.workgroup_x();
+    const std::int32_t place = p.shares == nullptr ? place_of(wave.workgroup_x(), wave.workgroups_x()) : wave.workgroup_x();
     item_ = std::int32_t(unsigned(place) / unsigned(p.num_kv_heads));
     kv_head_ = place - item_ * p.num_kv_heads;
     if (p.shares == nullptr) return;
@@ -60,6 +58,17 @@ class WorkList {
   }
 
  private:
+  /// Where in the list a workgroup begins. Those that begin last have a piece less than the others, or shorter ones. Every eighth of
+  /// those that start first is one of them: so they lie on different multiprocessors where launches overlap. (First starters take the
+  /// places of those that have just ended; in a row, two of them would share a multiprocessor again and again.)
+  static HPA_DEVICE std::int32_t place_of(std::int32_t x, std::int32_t workgroups) {
+    constexpr unsigned every = 8;
+    const auto eighth = std::int32_t(unsigned(x) / every);
+    if (x % std::int32_t(every) == 0) return workgroups - 1 - eighth;
+    const std::int32_t others = workgroups - std::int32_t((unsigned(workgroups) + every - 1) / every);
+    return others - (x - eighth);
+  }
+
   const Item* items_;
   std::int32_t num_kv_heads_, item_ = 0, kv_head_ = 0, end_, item_step_, head_step_;
 };

@@ -1,0 +1,190 @@
+// What the plan kernels share: sequences as plan sees them, a stride of them in the lanes of a workgroup.
+#pragma once
+
+#include <cstdint>
+
+#include "hpa/kernel/block_scan.hpp"
+#include "hpa/kernel/work_list.hpp"
+
+namespace hpa::kernel {
+
+struct PlanParams {
+  const std::int32_t* seq_lens;         // [num_seqs]
+  const std::int32_t* query_start_loc;  // [num_seqs + 1] or nullptr
+  std::int32_t num_seqs, max_query_len;
+  std::int32_t window;  // keys that a row sees at most; the largest integer = no window
+  std::int32_t block_size;
+  bool ordered;     // rows are in causal order: the window of the first ends before the last one's
+  bool looks_back;  // what earlier sequences have can be in a later one's way: query rows, or the sum of lengths
+  std::int32_t max_seq_len;
+  std::int32_t table_tokens;     // block_table_width * block_size, or as many as a length can say
+  std::int64_t total_kv_tokens;  // the workspace holds items for so many
+  PartitionRule rule;
+  std::uint32_t stamp;
+  PlanHeader* header;
+  Item* items;
+  SplitRow* split_rows;
+  std::int32_t* shares;  // [rule.shares + 1]; Split::balanced only
+};
+
+/// One sequence as plan sees it.
+struct Request {
+  std::int32_t query_row = 0;  // first row; the sequence's rows are [query_row, row_end)
+  std::int32_t row_end = 0;
+  std::int32_t seq_len = 0;  // 0 also when in error: the row is written as an empty one
+  std::int32_t begin = 0;    // tokens [begin, seq_len) are cut: all that some row sees, from the start of a block on
+  bool active = false;       // has a query row that decode must write
+  PlanError error = PlanError::none;
+
+  HPA_HOST_DEVICE std::int32_t rows() const { return row_end - query_row; }
+  HPA_HOST_DEVICE std::int32_t tokens() const { return seq_len - begin; }
+};
+
+/// What memory says of a sequence, loaded whether it is looked at or not: all loads of a lane are under way at once.
+struct RawRequest {
+  std::int32_t seq_len, row_begin, row_end, last_row_end;
+};
+
+HPA_DEVICE RawRequest load_request(const PlanParams& p, std::int32_t sequence) {
+  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1, sequence + 1};
+  return {p.seq_lens[sequence], p.query_start_loc[sequence], p.query_start_loc[sequence + 1], p.query_start_loc[p.num_seqs]};
+}
+
+HPA_DEVICE Request read_request(const PlanParams& p, const RawRequest& raw) {
+  Request request;
+  if (raw.row_begin < 0 || raw.row_end < raw.row_begin || raw.row_end > raw.last_row_end) {
+    request.error = PlanError::query_start_loc;  // no row to write: nothing says where it is
+    return request;
+  }
+  request.query_row = raw.row_begin;
+  request.row_end = raw.row_end;
+  request.active = request.rows() > 0 && request.rows() <= p.max_query_len;
+  if (!request.active) return request;
+  if (raw.seq_len < 0)
+    request.error = PlanError::seq_len_negative;
+  else if (raw.seq_len > p.max_seq_len)
+    request.error = PlanError::seq_len_above_max;
+  else if (raw.seq_len > p.table_tokens)
+    request.error = PlanError::seq_len_above_table;
+  else
+    request.seq_len = raw.seq_len;
+  const std::int32_t first_end = request.seq_len - (p.ordered ? request.rows() - 1 : 0);  // where the first row's keys end
+  if (first_end > p.window) {
+    const std::int32_t first_key = first_end - p.window;
+    request.begin = first_key - std::int32_t(unsigned(first_key) % unsigned(p.block_size));
+  }
+  return request;
+}
+
+/// What the sequences before one have.
+struct Earlier {
+  std::int64_t tokens;
+  std::int32_t row_end, unused;  // largest end of their query rows: not a sum but a maximum
+  HPA_HOST_DEVICE constexpr Earlier operator+(const Earlier& o) const {
+    return {tokens + o.tokens, row_end > o.row_end ? row_end : o.row_end, 0};
+  }
+};
+
+/// What can only be seen with the sequences before it in view.
+HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, const Earlier& earlier) {
+  if (request.active && request.query_row < earlier.row_end) {
+    request.error = PlanError::query_start_loc;
+    request.active = false;
+  } else if (request.seq_len > 0 && earlier.tokens + request.seq_len > p.total_kv_tokens) {
+    request.error = PlanError::total_kv_tokens;
+    request.seq_len = request.begin = 0;
+  }
+}
+
+/// An item of a request: tokens [begin, begin + tokens), with the partial result of index `slot`, or none if negative.
+HPA_DEVICE Item item_of(const PlanParams& p, const Request& request, std::int32_t sequence, std::int32_t begin, std::int32_t tokens,
+                        std::int32_t slot) {
+  return {sequence,        request.query_row, begin, begin + tokens, slot < 0 ? -1 : slot * p.max_query_len,
+          request.seq_len, request.rows(),    0};
+}
+
+/// Its rows, if it was cut into items whose partial results have the indices `slot` and on.
+HPA_DEVICE void write_split_rows(const PlanParams& p, const Request& request, std::int32_t index, std::int32_t slot,
+                                 std::int32_t partitions) {
+  HPA_DO_NOT_UNROLL
+  for (std::int32_t row = 0; row < request.rows(); ++row)
+    p.split_rows[index + row] = {request.query_row + row, slot * p.max_query_len + row, partitions, p.max_query_len};
+}
+
+/// The sequences that a workgroup holds at a time, one a lane.
+template <class M>
+struct PlanStride {
+  using Wave = typename M::Wave;
+  template <class T>
+  using Lane = typename M::template Lane<T>;
+  static constexpr int waves = M::plan_waves, sequences = waves * M::width;
+  static constexpr int shares = M::plan_shares;  // workgroups that hold the same stride, and write for different waves of it
+  template <class T>
+  using Scan = BlockScan<M, T, waves>;
+
+  static constexpr int workgroups(int num_seqs) { return num_seqs == 0 ? 1 : (num_seqs - 1) / (sequences / shares) + 1; }
+  /// The first of this workgroup.
+  static HPA_DEVICE std::int32_t own(const Wave& wave) { return wave.workgroup_x() / shares * sequences; }
+  static HPA_DEVICE bool writes(const Wave& wave) { return wave.index() / (waves / shares) == wave.workgroup_x() % shares; }
+
+  /// Calls body(requests) for the strides from `first` up to `end`; `earlier` is what the sequences before have.
+  template <class Body>
+  static HPA_DEVICE void each(Wave& wave, const PlanParams& p, std::int32_t first, std::int32_t end, Earlier& earlier,
+                              Body&& body) {
+    HPA_DO_NOT_UNROLL
+    for (; first < end; first += sequences) {
+      wave.refresh();
+      wave.barrier();
+      Lane<Request> requests;
+      read(wave, p, first, requests, earlier);
+      report(wave, p, first, requests);
+      body(requests);
+    }
+  }
+  /// Of all lanes' values, which become the sums of those before them.
+  template <class T>
+  static HPA_DEVICE T sum(Wave& wave, Lane<T>& values) {
+    return Scan<T>::exclusive(wave, values, wave.lds());
+  }
+
+  static HPA_DEVICE std::int32_t sequence(const Wave& wave, std::int32_t first, int lane) {
+    return first + wave.index() * M::width + lane;
+  }
+
+  /// Reads the sequences from `first` on; `earlier` is what those before have, and then includes these.
+  static HPA_DEVICE void read(Wave& wave, const PlanParams& p, std::int32_t first, Lane<Request>& requests, Earlier& earlier) {
+    wave.each([&](int lane) {
+      const std::int32_t at = sequence(wave, first, lane);
+      requests[lane] = at < p.num_seqs ? read_request(p, load_request(p, at)) : Request{};
+    });
+    if (!p.looks_back) return;
+    Lane<Earlier> before;
+    wave.each([&](int lane) { before[lane] = {requests[lane].seq_len, requests[lane].row_end, 0}; });
+    const Earlier sum = Scan<Earlier>::exclusive(wave, before, wave.lds());
+    wave.each([&](int lane) { check_against_earlier(p, requests[lane], earlier + before[lane]); });
+    earlier = earlier + sum;
+  }
+
+  /// The first workgroup reads all sequences and reports for all. A barrier lies between this and report().
+  static HPA_DEVICE void clear_error(const Wave& wave, const PlanParams& p) {
+    if (wave.workgroup_x() == 0 && wave.index() == 0)
+      wave.each([&](int lane) {
+        if (lane == 0) p.header->first_error = no_error;
+      });
+  }
+  static HPA_DEVICE void report(const Wave& wave, const PlanParams& p, std::int32_t first, const Lane<Request>& requests) {
+    if (wave.workgroup_x() != 0) return;
+    wave.each([&](int lane) {
+      if (requests[lane].error != PlanError::none)
+        wave.atomic_min(&p.header->first_error, encode_error(requests[lane].error, sequence(wave, first, lane)));
+    });
+  }
+  static HPA_DEVICE void write_counts(const Wave& wave, const PlanParams& p, std::int32_t items, std::int32_t split_rows) {
+    if (wave.index() == 0)
+      wave.each([&](int lane) {
+        if (lane == 0) static_cast<PlanCounts&>(*p.header) = {p.stamp, items, split_rows};
+      });
+  }
+};
+
+}  // namespace hpa::kernel
