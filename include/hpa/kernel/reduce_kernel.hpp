@@ -26,8 +26,9 @@ struct ReduceKernel {
   using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
   static constexpr int waves = M::reduce_waves, rows = waves / RowWaves;  // of a workgroup
-  // Registers that six workgroups would have: what is left for one beside the decode workgroups of a multiprocessor.
-  static constexpr int resident_workgroups = RowWaves == waves ? 1 : 6;
+  // Registers that six workgroups would have: what the decode workgroups of a multiprocessor leave for one. Those of all features
+  // leave none.
+  static constexpr int resident_workgroups = RowWaves == waves || General ? 1 : 6;
   static constexpr int pieces = M::reduce_pieces;  // of four elements, that a lane has of its head
   static constexpr int lanes_a_head = HeadSize / 4 / pieces, piece_elements = HeadSize / pieces;
   static constexpr int heads_a_wave = M::width / lanes_a_head;
