@@ -28,7 +28,6 @@ class Random {
   T of(const std::vector<T>& values) {
     return values[std::size_t(between(0, int(values.size()) - 1))];
   }
-  unsigned seed() { return unsigned(engine_()); }
 
  private:
   std::mt19937 engine_;

@@ -189,7 +189,6 @@ class Planned {
   const Verdict& error() const { return error_; }
   int error_sequence() const { return error_sequence_; }
   int num_items() const { return reinterpret_cast<const PlanHeader*>(workspace_.data())->num_items; }
-  const PartitionRule& rule() const { return rule_; }
   std::vector<std::uint8_t> bytes() const { return workspace_.bytes(); }
 
  private:

@@ -134,7 +134,7 @@ struct PlanStride {
     HPA_DO_NOT_UNROLL
     for (; first < end; first += sequences) {
       wave.refresh();
-      wave.barrier();
+      wave.barrier();  // between clear_error() and report()
       Lane<Request> requests;
       read(wave, p, first, requests, earlier);
       report(wave, p, first, requests);
