@@ -181,7 +181,7 @@ Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Pr
 }
 
 /// `RowWaves`: waves that share a row, or 1. Where waves have rows of their own, there is one workgroup a compute unit: so many lie beside
-/// the decode workgroups and wait, and the next step's kernels are let in behind them. But no wave gets more than a few rows.
+/// the decode workgroups and wait, and the next launch is let in behind them. But no wave gets more than a few rows.
 template <class Machine, class C, int RowWaves>
 Verdict launch_reduce(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   using Reduce = kernel::ReduceKernel<Machine, C::head_size, C::query, C::general, RowWaves>;

@@ -1,8 +1,6 @@
 // plan for Split::balanced: every workgroup gets the same cost.
 #pragma once
 
-#include <type_traits>
-
 #include "hpa/kernel/plan_stride.hpp"
 
 namespace hpa::kernel {
@@ -61,47 +59,26 @@ struct BalancedPlanKernel {
   using Stride = PlanStride<M>;
   template <class T>
   using Lane = typename M::template Lane<T>;
-  /// What others' sequences cost, those before the workgroup's own and those after.
-  struct Others {
-    std::int64_t before, after;
-    HPA_HOST_DEVICE constexpr Others operator+(const Others& o) const { return {before + o.before, after + o.after}; }
-  };
   static constexpr bool starts_early = true;
   static constexpr int waves = Stride::waves;
-  static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes;
-  static constexpr int cost_bytes = Stride::template Scan<std::conditional_t<OneStride, std::int64_t, Others>>::lds_bytes;
+  static constexpr int starts_bytes = Stride::template lds_bytes<OneStride, std::int64_t>();
   static constexpr int counts_bytes = Stride::template Scan<PieceCounts>::lds_bytes;
-  static constexpr int other_bytes = cost_bytes > counts_bytes ? cost_bytes : counts_bytes;
-  static constexpr int lds_bytes = earlier_bytes > other_bytes ? earlier_bytes : other_bytes;
+  static constexpr int lds_bytes = starts_bytes > counts_bytes ? starts_bytes : counts_bytes;
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.await_previous_launch();
     Stride::clear_error(wave, p);
     const std::int32_t first = Stride::own(wave);
-    Earlier earlier{};
-    Lane<Others> others;
-    if constexpr (!OneStride) {
-      wave.each([&](int lane) { others[lane] = {}; });
-      Stride::each(wave, p, 0, first, earlier, [&](const Lane<Request>& requests) {
-        wave.each([&](int lane) { others[lane].before += cost_of(p, requests[lane]); });
-      });
-    }
     Lane<Request> requests;
+    const auto others = Stride::template read_own<OneStride, std::int64_t>(
+        wave, p, requests, [&](const Request& request) { return cost_of(p, request); });
     Lane<std::int64_t> starts;
-    Stride::read(wave, p, first, requests, earlier);
     const std::int64_t own = lay_end_to_end(wave, p, requests, starts);
-    Others sums{};
-    if constexpr (!OneStride) {
-      Stride::each(wave, p, first + Stride::sequences, p.num_seqs, earlier, [&](const Lane<Request>& later) {
-        wave.each([&](int lane) { others[lane].after += cost_of(p, later[lane]); });
-      });
-      sums = Stride::sum(wave, others);
-    }
-    const std::int64_t all = sums.before + own + sums.after;
+    const std::int64_t all = others.before + own + others.after;
     const CostLine line{p.rule.row_cost, p.rule.min_partition, CostLine::share_of(p.rule, all)};
     PieceCounts pieces{};
     if constexpr (!OneStride) pieces = pieces_before(wave, p, line, first);
-    wave.each([&](int lane) { starts[lane] += sums.before; });
+    wave.each([&](int lane) { starts[lane] += others.before; });
     Lane<CostLine::Borders> borders;
     Lane<PieceCounts> before;
     cut(wave, p, line, requests, starts, borders, before);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "hpa/kernel/plan_stride.hpp"
 
@@ -29,46 +28,25 @@ struct PlanKernel {
   using Stride = PlanStride<M>;
   template <class T>
   using Lane = typename M::template Lane<T>;
-  /// What others' sequences need, those before the workgroup's own and those after.
-  struct Others {
-    SizeCounts before, after;
-    HPA_HOST_DEVICE constexpr Others operator+(const Others& o) const { return {before + o.before, after + o.after}; }
-  };
   static constexpr bool starts_early = true;
   static constexpr int waves = Stride::waves;
-  static constexpr int earlier_bytes = Stride::template Scan<Earlier>::lds_bytes;
-  static constexpr int counts_bytes = Stride::template Scan<std::conditional_t<OneStride, SizeCounts, Others>>::lds_bytes;
-  static constexpr int lds_bytes = earlier_bytes > counts_bytes ? earlier_bytes : counts_bytes;
+  static constexpr int lds_bytes = Stride::template lds_bytes<OneStride, SizeCounts>();
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.await_previous_launch();
     Stride::clear_error(wave, p);
-    const std::int32_t first = Stride::own(wave);
-    Earlier earlier{};
-    Lane<Others> others;
-    if constexpr (!OneStride) {
-      wave.each([&](int lane) { others[lane] = {}; });
-      Stride::each(wave, p, 0, first, earlier, [&](const Lane<Request>& requests) {
-        wave.each([&](int lane) { others[lane].before = others[lane].before + count(p, requests[lane], cut(p, requests[lane])); });
-      });
-    }
     Lane<Request> requests;
+    const auto others = Stride::template read_own<OneStride, SizeCounts>(
+        wave, p, requests, [&](const Request& request) { return count(p, request, cut(p, request)); });
     Lane<Cut> cuts;
     Lane<SizeCounts> before;
-    Stride::read(wave, p, first, requests, earlier);
     wave.each([&](int lane) {
       cuts[lane] = cut(p, requests[lane]);
       before[lane] = count(p, requests[lane], cuts[lane]);
     });
     const SizeCounts own = Stride::sum(wave, before);
-    Others sums{};
-    if constexpr (!OneStride) {
-      Stride::each(wave, p, first + Stride::sequences, p.num_seqs, earlier, [&](const Lane<Request>& later) {
-        wave.each([&](int lane) { others[lane].after = others[lane].after + count(p, later[lane], cut(p, later[lane])); });
-      });
-      sums = Stride::sum(wave, others);
-    }
-    const SizeCounts all = sums.before + own + sums.after;
+    const SizeCounts all = others.before + own + others.after;
+    const std::int32_t first = Stride::own(wave);
     Stride::report(wave, p, first, requests);
     if (wave.workgroup_x() == 0) Stride::write_counts(wave, p, all.all_items(), all.split_rows);
     if (!Stride::writes(wave)) return;
@@ -77,7 +55,7 @@ struct PlanKernel {
     wave.each([&](int lane) {
       places[lane] = -1;
       if (requests[lane].active)
-        places[lane] = write(p, requests[lane], cuts[lane], Stride::sequence(wave, first, lane), sums.before + before[lane], all,
+        places[lane] = write(p, requests[lane], cuts[lane], Stride::sequence(wave, first, lane), others.before + before[lane], all,
                              last_items[lane]);
     });
     wave.store_at(p.items, places, last_items);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "hpa/kernel/block_scan.hpp"
 #include "hpa/kernel/work_list.hpp"
@@ -121,11 +122,45 @@ struct PlanStride {
   static constexpr int shares = M::plan_shares;  // workgroups that hold the same stride, and write for different waves of it
   template <class T>
   using Scan = BlockScan<M, T, waves>;
+  /// What the sequences before a workgroup's own come to, and those after.
+  template <class T>
+  struct Others {
+    T before, after;
+    HPA_HOST_DEVICE constexpr Others operator+(const Others& o) const { return {before + o.before, after + o.after}; }
+  };
+  /// Of the scans of read_own() and of T.
+  template <bool OneStride, class T>
+  static constexpr int lds_bytes() {
+    constexpr int earlier = Scan<Earlier>::lds_bytes, sums = Scan<std::conditional_t<OneStride, T, Others<T>>>::lds_bytes;
+    return earlier > sums ? earlier : sums;
+  }
 
   static constexpr int workgroups(int num_seqs) { return num_seqs == 0 ? 1 : (num_seqs - 1) / (sequences / shares) + 1; }
   /// The first of this workgroup.
   static HPA_DEVICE std::int32_t own(const Wave& wave) { return wave.workgroup_x() / shares * sequences; }
   static HPA_DEVICE bool writes(const Wave& wave) { return wave.index() / (waves / shares) == wave.workgroup_x() % shares; }
+
+  /// Reads the workgroup's own sequences. What value(request) of all others comes to; with `OneStride` there are no others.
+  template <bool OneStride, class T, class Value>
+  static HPA_DEVICE Others<T> read_own(Wave& wave, const PlanParams& p, Lane<Request>& requests, [[maybe_unused]] Value&& value) {
+    const std::int32_t first = own(wave);
+    Earlier earlier{};
+    if constexpr (OneStride) {
+      read(wave, p, first, requests, earlier);
+      return {};
+    } else {
+      Lane<Others<T>> others;
+      wave.each([&](int lane) { others[lane] = {}; });
+      each(wave, p, 0, first, earlier, [&](const Lane<Request>& before) {
+        wave.each([&](int lane) { others[lane].before = others[lane].before + value(before[lane]); });
+      });
+      read(wave, p, first, requests, earlier);
+      each(wave, p, first + sequences, p.num_seqs, earlier, [&](const Lane<Request>& after) {
+        wave.each([&](int lane) { others[lane].after = others[lane].after + value(after[lane]); });
+      });
+      return sum(wave, others);
+    }
+  }
 
   /// Calls body(requests) for the strides from `first` up to `end`; `earlier` is what the sequences before have.
   template <class Body>
