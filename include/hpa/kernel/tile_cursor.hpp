@@ -59,8 +59,8 @@ class WorkList {
 
  private:
   /// Where in the list a workgroup begins. Those that begin last have a piece less than the others, or shorter ones. Every eighth of
-  /// those that start first is one of them: so they lie on different multiprocessors where launches overlap. (First starters take the
-  /// places of those that have just ended; in a row, two of them would share a multiprocessor again and again.)
+  /// those that start first is one of them, which spreads them over the chip where launches overlap: first starters take the places
+  /// of those that have just ended, so in a row they would lie in the same part of it launch after launch.
   static HPA_DEVICE std::int32_t place_of(std::int32_t x, std::int32_t workgroups) {
     constexpr unsigned every = 8;
     const auto eighth = std::int32_t(unsigned(x) / every);
