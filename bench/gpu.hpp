@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "hpa/arch/arch.hpp"
+#include "hpa/device.hpp"
 
 #if defined(HPA_PLATFORM_HIP)
 #define BENCH_GPU(name) hip##name

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "hpa/arch/arch.hpp"
+#include "hpa/device.hpp"
 
 #if defined(HPA_PLATFORM_HOST)
 #include <cstring>

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "hpa/arch/arch.hpp"
+#include "hpa/device.hpp"
 
 namespace hpa::test {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "hpa/arch/arch.hpp"
+#include "hpa/device.hpp"
 #include "hpa/status.hpp"
 #include "hpa/types.hpp"
 

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 
-#include "hpa/decode.hpp"
+#include "hpa/check.hpp"
+#include "hpa/detail/grid.hpp"
+#include "hpa/detail/views.hpp"
+#include "hpa/device.hpp"
 #include "hpa/kernel/cache_kernels.hpp"
 
 namespace hpa {

@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "hpa/args.hpp"
+#include "hpa/kernel/workspace_layout.hpp"
 #include "hpa/menu.hpp"
 #include "hpa/rule_text.hpp"
-#include "hpa/workspace.hpp"
 
 namespace hpa {
 
@@ -251,15 +251,6 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
     return {bad, "block_table_row_stride", "smaller than the data it steps over"};
   if (args.block_table_row_stride > detail::max_stride) return {bad, "block_table_row_stride", "larger than any memory"};
   return {};
-}
-
-/// Bytes of workspace that plan() and decode() of this shape need on this device. Pure; lengths never enter. 0 when check() says no.
-///
-/// Every shape has its own size, and fewer sequences can need more: rows that do not fill the chip are cut. An engine that shares
-/// one workspace between shapes takes the largest of their sizes.
-template <class Menu = default_menu>
-std::size_t workspace_bytes(const DecodeShape& shape, const Device& device) {
-  return check<Menu>(shape, device) ? kernel::layout_of(shape, kernel::partition_rule(shape, device)).bytes : 0;
 }
 
 }  // namespace hpa

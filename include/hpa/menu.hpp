@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "hpa/arch/launch.hpp"
-#include "hpa/kernel/config.hpp"
+#include "hpa/config.hpp"
 #include "hpa/shape.hpp"
 
 namespace hpa {
@@ -85,5 +85,10 @@ template <class QueryTypes = axis<DType::f16, DType::bf16>, class HeadSizes = ax
 using menu_for = menu<Machine, QueryTypes, HeadSizes, BlockSizes, FeatureSets, KvTypes>;
 
 using default_menu = menu_for<>;
+
+/// The menu that has the one kernel.
+template <class Config, class Machine = arch::DefaultMachine>
+using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::features>,
+                         axis<Config::kv>, Machine>;
 
 }  // namespace hpa

@@ -6,10 +6,22 @@
 
 #include <cstdint>
 
-#include "hpa/decode.hpp"
+#include "hpa/check.hpp"
+#include "hpa/detail/grid.hpp"
+#include "hpa/detail/views.hpp"
+#include "hpa/device.hpp"
 #include "hpa/kernel/merge_kernel.hpp"
 
 namespace hpa {
+
+/// States that one merge can combine.
+inline constexpr int max_merge_states = kernel::max_merge_states;
+
+/// Attention of some rows over a part of their keys.
+struct MergeState {
+  const void* out = nullptr;   // [num_rows, num_heads, head_size]; where lse is -inf it may hold anything
+  const float* lse = nullptr;  // [num_rows, num_heads], dense, natural logarithm; -inf: the row saw no key of this part
+};
 
 /// One merge: sizes, and device pointers. Strides are in elements; a stride of 0 means dense.
 ///
@@ -107,7 +119,7 @@ template <class Machine, DType State, DType Out, int Elements>
 Verdict launch_merge(const MergeArgs& args, const Device& device, Stream stream) {
   using Kernel = kernel::MergeKernel<Machine, State, Out, Elements>;
   kernel::MergeParams params{};
-  for (int i = 0; i < args.num_states; ++i) params.states[i] = args.states[i];
+  for (int i = 0; i < args.num_states; ++i) params.states[i] = {args.states[i].out, args.states[i].lse};
   params.out = out_view(args);
   params.lse = args.lse;
   params.state_row_stride = state_view(args, 0).row_stride;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "hpa/check.hpp"
+#include "hpa/device.hpp"
 #include "hpa/kernel/balanced_plan_kernel.hpp"
 #include "hpa/kernel/plan_kernel.hpp"
+#include "hpa/workspace.hpp"
 
 namespace hpa {
 
@@ -109,24 +111,10 @@ Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspa
   return detail::run_plan<Menu>(shape, args, workspace, stream, 0);
 }
 
-/// The menu that has the one kernel.
-template <class Config, class Machine = arch::DefaultMachine>
-using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::features>,
-                         axis<Config::kv>, Machine>;
-
 /// plan() for decode_with<Config>(): partitions of Config::partition_tokens.
 template <class Config, class Machine = arch::DefaultMachine>
 Verdict plan_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   return detail::run_plan<menu_of<Config, Machine>>(shape, args, workspace, stream, Config::partition_tokens);
-}
-
-/// workspace_bytes() for plan_with and decode_with.
-template <class Config, class Machine = arch::DefaultMachine>
-std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device) {
-  if (!check<menu_of<Config, Machine>>(shape, device)) return 0;
-  if (Config::partition_tokens > 0 && shape.split != Split::by_length) return 0;
-  const kernel::PartitionRule rule = kernel::partition_rule(shape, device, Config::partition_tokens);
-  return kernel::max_slots(shape, rule) > detail::max_partitions ? 0 : kernel::layout_of(shape, rule).bytes;
 }
 
 /// After a synchronise: what the last plan and the decodes after it found wrong in the device data; ok when nothing. Waits for the

@@ -29,13 +29,13 @@ struct RuleText {
 template <class Axis>
 struct AxisText {
   static constexpr RuleText make() {
-    RuleText text;
-    text.add("not compiled in; this menu has ");
+    RuleText built;
+    built.add("not compiled in; this menu has ");
     for (std::size_t i = 0; i < Axis::size; ++i) {
-      if (i > 0) text.add(", ");
-      text.add(Axis::values[i]);
+      if (i > 0) built.add(", ");
+      built.add(Axis::values[i]);
     }
-    return text;
+    return built;
   }
   static constexpr RuleText text = make();
 };
@@ -46,18 +46,18 @@ using AllArchs = axis<Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arc
 template <class Machine, Arch DeviceArch>
 struct ArchText {
   static constexpr RuleText make() {
-    RuleText text;
-    text.add("the device is ");
-    text.add(DeviceArch);
-    text.add("; this build has kernels for ");
+    RuleText built;
+    built.add("the device is ");
+    built.add(DeviceArch);
+    built.add("; this build has kernels for ");
     bool first = true;
     for (const Arch arch : AllArchs::values)
       if (Machine::runs_on(arch)) {
-        if (!first) text.add(", ");
-        text.add(arch);
+        if (!first) built.add(", ");
+        built.add(arch);
         first = false;
       }
-    return text;
+    return built;
   }
   static constexpr RuleText text = make();
 };

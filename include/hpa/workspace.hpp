@@ -1,116 +1,28 @@
-// workspace_bytes(), and how a workspace is carved.
+// workspace_bytes(): how much device memory plan() and decode() need.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
-#include "hpa/args.hpp"
-#include "hpa/kernel/work_list.hpp"
-#include "hpa/status.hpp"
+#include "hpa/check.hpp"
 
 namespace hpa {
 
-namespace kernel {
-
-/// The rule by which plan cuts rows of this shape on this device. `partition_tokens` = 0: the library's own.
-constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& device, int partition_tokens = 0) {
-  const Tuning tuned = tuning(device.arch);
-  const std::int64_t rows = std::int64_t{shape.max_seqs} * shape.num_kv_heads;
-  PartitionRule rule;
-  rule.fixed = partition_tokens;
-  rule.compute_units = device.compute_units;
-  rule.rows = rows < device.compute_units ? int(rows) : device.compute_units;  // more rows make no difference
-  if (!rule.rows_fill_the_chip()) rule.share_of_rows = std::uint32_t(ceil_div(std::int64_t{rule.rows} << 32, rule.compute_units));
-  rule.whole_row_tokens = tuned.whole_row_tokens;
-  rule.long_partition = tuned.long_partition;
-  rule.min_partition = tuned.min_partition;
-  const std::int64_t rows_a_head = std::int64_t{shape.gqa_ratio()} * shape.max_query_len;
-  const int rows_a_pass = rows_a_head < 16 ? int(rows_a_head) : 16;
-  while (rule.min_partition < tuned.min_tokens_a_row * rows_a_pass) rule.min_partition *= 2;
-  rule.min_saving = tuned.min_saving;
-  if (shape.split == Split::balanced) {
-    const std::int64_t columns = shape.num_kv_heads * ceil_div(rows_a_head, 16);
-    const std::int64_t held =
-        std::int64_t{device.compute_units} * (rule.rows_fill_the_chip() ? tuned.workgroups : tuned.lone_workgroups);
-    rule.shares = held > columns ? int(held / columns) : 1;
-    rule.row_cost = tuned.row_cost;
-  }
-  return rule;
+/// Bytes of workspace that plan() and decode() of this shape need on this device. Pure; lengths never enter. 0 when check() says no.
+///
+/// Every shape has its own size, and fewer sequences can need more: rows that do not fill the chip are cut. An engine that shares
+/// one workspace between shapes takes the largest of their sizes.
+template <class Menu = default_menu>
+std::size_t workspace_bytes(const DecodeShape& shape, const Device& device) {
+  return check<Menu>(shape, device) ? kernel::layout_of(shape, kernel::partition_rule(shape, device)).bytes : 0;
 }
 
-/// Byte offsets of a workspace's parts. Sized by capacities alone: header, items, split rows, shares,
-/// partial states, partial outputs.
-struct WorkspaceLayout {
-  std::int64_t max_items = 0, max_slots = 0, max_split_rows = 0;
-  std::size_t items = 0, split_rows = 0, shares = 0, states = 0, partials = 0, bytes = 0;
-};
-
-/// Items that a plan of this shape can have at most.
-constexpr std::int64_t max_items(const DecodeShape& shape, const PartitionRule& rule) {
-  const std::int64_t seqs = shape.max_seqs;
-  if (rule.shares > 0) return seqs + rule.shares - 1;
-  const std::int64_t by_length = seqs * rule.max_partitions(shape.max_seq_len),
-                     by_total = seqs + shape.total_kv_tokens() / rule.min_tokens();
-  return by_length < by_total ? by_length : by_total;
+/// workspace_bytes() for plan_with and decode_with.
+template <class Config, class Machine = arch::DefaultMachine>
+std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device) {
+  if (!check<menu_of<Config, Machine>>(shape, device)) return 0;
+  if (Config::partition_tokens > 0 && shape.split != Split::by_length) return 0;
+  const kernel::PartitionRule rule = kernel::partition_rule(shape, device, Config::partition_tokens);
+  return kernel::max_slots(shape, rule) > detail::max_partitions ? 0 : kernel::layout_of(shape, rule).bytes;
 }
 
-/// Partial results that it can have at most: one for every query row of every item.
-constexpr std::int64_t max_slots(const DecodeShape& shape, const PartitionRule& rule) {
-  return max_items(shape, rule) * shape.max_query_len;
-}
-
-constexpr WorkspaceLayout layout_of(const DecodeShape& shape, const PartitionRule& rule) {
-  const std::int64_t seqs = shape.max_seqs;
-  WorkspaceLayout layout;
-  layout.max_items = max_items(shape, rule);
-  if (rule.shares > 0) {  // every cut is the border of two shares
-    const std::int64_t cuts = shape.max_seq_len < 2 * rule.min_partition ? 0 : rule.shares - 1;
-    layout.max_split_rows = (seqs < cuts ? seqs : cuts) * shape.max_query_len;
-    layout.max_slots = (layout.max_items < 2 * cuts ? layout.max_items : 2 * cuts) * shape.max_query_len;
-  } else if (rule.max_partitions(shape.max_seq_len) > 1) {
-    layout.max_slots = max_slots(shape, rule);
-    layout.max_split_rows = (seqs < layout.max_items / 2 ? seqs : layout.max_items / 2) * shape.max_query_len;
-  }
-  const auto after = [](std::size_t offset, std::int64_t count, std::size_t size) {
-    return (offset + std::size_t(count) * size + 255) / 256 * 256;
-  };
-  layout.items = after(0, 1, sizeof(PlanHeader));
-  layout.split_rows = after(layout.items, layout.max_items, sizeof(Item));
-  layout.shares = after(layout.split_rows, layout.max_split_rows, sizeof(SplitRow));
-  layout.states = after(layout.shares, rule.shares > 0 ? rule.shares + 1 : 0, sizeof(std::int32_t));
-  layout.partials = after(layout.states, layout.max_slots * shape.num_heads, sizeof(PartialState));
-  layout.bytes = after(layout.partials, layout.max_slots * shape.num_heads * shape.head_size_of_v(), sizeof(float));
-  return layout;
-}
-
-/// The parts of a workspace as pointers.
-struct CarvedWorkspace {
-  PlanHeader* header;
-  Item* items;
-  SplitRow* split_rows;
-  std::int32_t* shares;  // nullptr by length
-  PartialState* states;
-  float* partials;
-};
-
-inline CarvedWorkspace carve(const Workspace& workspace, const WorkspaceLayout& layout) {
-  auto* const base = static_cast<std::byte*>(workspace.data);
-  return {reinterpret_cast<PlanHeader*>(base),
-          reinterpret_cast<Item*>(base + layout.items),
-          reinterpret_cast<SplitRow*>(base + layout.split_rows),
-          layout.shares == layout.states ? nullptr : reinterpret_cast<std::int32_t*>(base + layout.shares),
-          reinterpret_cast<PartialState*>(base + layout.states),
-          reinterpret_cast<float*>(base + layout.partials)};
-}
-
-inline Verdict check_workspace(const Workspace& workspace, std::size_t needed) {
-  if (workspace.data == nullptr) return {Status::invalid_argument, "workspace", "data must not be null"};
-  if (reinterpret_cast<std::uintptr_t>(workspace.data) % 16 != 0)
-    return {Status::invalid_argument, "workspace", "data must be 16-byte aligned"};
-  if (workspace.bytes < needed)
-    return {Status::workspace_too_small, "workspace", "bytes is less than workspace_bytes(shape, device)"};
-  return {};
-}
-
-}  // namespace kernel
 }  // namespace hpa

@@ -1,12 +1,11 @@
-// The runtime behind the machines: which device is current, how a kernel is launched, how a few bytes come back.
+// How a kernel of a platform's machine is launched.
 #pragma once
 
 #include <atomic>
 #include <cstring>
 #include <type_traits>
 
-#include "hpa/arch/arch.hpp"
-#include "hpa/status.hpp"
+#include "hpa/arch/runtime.hpp"
 
 #if defined(HPA_PLATFORM_HIP)
 #include "hpa/arch/cdna.hpp"
@@ -16,17 +15,11 @@
 #include "hpa/arch/host.hpp"
 #endif
 
-namespace hpa {
-
-namespace arch {
+namespace hpa::arch {
 
 #if defined(HPA_PLATFORM_HIP)
 
 using DefaultMachine = Cdna;
-
-inline Verdict verdict_of(hipError_t error) {
-  return error == hipSuccess ? Verdict{} : Verdict{Status::device_error, "stream", hipGetErrorString(error)};
-}
 
 /// Why there is no code for the current device, which has a machine but was not among the targets of this build.
 inline const char* no_code_for(const char* gcn_name) {
@@ -61,41 +54,9 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
   return verdict_of_launch(hipGetLastError());
 }
 
-inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream stream) {
-  if (Verdict v = verdict_of(hipMemcpyAsync(to, from, bytes, hipMemcpyDeviceToHost, stream)); !v) return v;
-  return verdict_of(hipStreamSynchronize(stream));
-}
-
-inline bool arch_named(const char* gcn_name, Arch* arch) {
-  for (const Arch candidate : {Arch::gfx90a, Arch::gfx942, Arch::gfx950})
-    if (std::strncmp(gcn_name, name(candidate), std::strlen(name(candidate))) == 0) {
-      *arch = candidate;
-      return true;
-    }
-  *arch = std::strncmp(gcn_name, "gfx12", 5) == 0 ? Arch::gfx12 : Arch::gfx11;
-  return std::strncmp(gcn_name, "gfx11", 5) == 0 || std::strncmp(gcn_name, "gfx12", 5) == 0;
-}
-
-inline Verdict query_device(int ordinal, Device* device) {
-  hipDeviceProp_t properties;
-  if (Verdict v = verdict_of(hipGetDeviceProperties(&properties, ordinal)); !v) return v;
-  if (!arch_named(properties.gcnArchName, &device->arch))
-    return {Status::unsupported, "device", "the library knows gfx90a, gfx942, gfx950, gfx11 and gfx12; this device is another"};
-  device->compute_units = properties.multiProcessorCount;
-  return {};
-}
-
-inline Verdict current_ordinal(int* ordinal) { return verdict_of(hipGetDevice(ordinal)); }
-
 #elif defined(HPA_PLATFORM_CUDA)
 
 using DefaultMachine = Nvidia;
-
-inline Verdict verdict_of(cudaError_t error) {
-  return error == cudaSuccess ? Verdict{} : Verdict{Status::device_error, "stream", cudaGetErrorString(error)};
-}
-
-inline Verdict current_ordinal(int* ordinal) { return verdict_of(cudaGetDevice(ordinal)); }
 
 /// Workgroups that one multiprocessor must have registers for: as many as the kernel says, or one.
 template <class Kernel, class = void>
@@ -166,19 +127,6 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
   return verdict;
 }
 
-inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream stream) {
-  if (Verdict v = verdict_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream)); !v) return v;
-  return verdict_of(cudaStreamSynchronize(stream));
-}
-
-inline Verdict query_device(int ordinal, Device* device) {
-  int major = 0;
-  if (Verdict v = verdict_of(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal)); !v) return v;
-  if (major < 8) return {Status::unsupported, "device", "the library needs compute capability 8.0 or above"};
-  device->arch = major < 9 ? Arch::sm80 : Arch::sm90;
-  return verdict_of(cudaDeviceGetAttribute(&device->compute_units, cudaDevAttrMultiProcessorCount, ordinal));
-}
-
 #else
 
 using DefaultMachine = HostMachine<64>;
@@ -188,42 +136,6 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
   return run_on_host<Kernel>(grid, params, stream.threads);
 }
 
-inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream) {
-  std::memcpy(to, from, bytes);
-  return {};
-}
-
-/// The host counts as eight compute units, whatever the machine has, so that a row is cut the same way everywhere.
-inline Verdict query_device(int, Device* device) {
-  *device = {Arch::host, 8};
-  return {};
-}
-
-inline Verdict current_ordinal(int* ordinal) {
-  *ordinal = 0;
-  return {};
-}
-
 #endif
 
-}  // namespace arch
-
-/// The device that calls of this thread run on. Asks the runtime once a device; later calls read what it said.
-inline Verdict current_device(Device* device) {
-  if (device == nullptr) return {Status::invalid_argument, "device", "must not be null"};
-  constexpr int remembered = 64;
-  static std::atomic<std::uint32_t> known[remembered];  // 0, or compute units * 256 + arch
-  int ordinal = 0;
-  if (Verdict v = arch::current_ordinal(&ordinal); !v) return v;
-  if (ordinal < remembered)
-    if (const std::uint32_t seen = known[ordinal].load(std::memory_order_relaxed); seen != 0) {
-      *device = {Arch(seen & 0xff), int(seen >> 8)};
-      return {};
-    }
-  if (Verdict v = arch::query_device(ordinal, device); !v) return v;
-  if (ordinal < remembered)
-    known[ordinal].store(std::uint32_t(device->compute_units) << 8 | std::uint32_t(device->arch), std::memory_order_relaxed);
-  return {};
-}
-
-}  // namespace hpa
+}  // namespace hpa::arch

@@ -1,8 +1,9 @@
 // The parameters of a decode kernel. An instance has those of what it can do, and no others.
 #pragma once
 
-#include "hpa/kernel/config.hpp"
+#include "hpa/config.hpp"
 #include "hpa/kernel/kv_view.hpp"
+#include "hpa/kernel/masks.hpp"
 #include "hpa/kernel/result.hpp"
 
 namespace hpa::kernel {

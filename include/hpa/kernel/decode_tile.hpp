@@ -1,6 +1,8 @@
 // One wave's stream of tiles: load, multiply, mask, update, multiply. No barrier, no LDS but the query's.
 #pragma once
 
+#include <algorithm>
+
 #include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/softmax.hpp"
 #include "hpa/kernel/token_scales.hpp"

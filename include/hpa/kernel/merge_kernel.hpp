@@ -3,21 +3,19 @@
 
 #include "hpa/kernel/result.hpp"
 
-namespace hpa {
+namespace hpa::kernel {
 
 /// States that one merge can combine: they travel by value in the kernel's arguments.
 inline constexpr int max_merge_states = 16;
 
-/// Attention of some rows over a part of their keys.
-struct MergeState {
-  const void* out = nullptr;   // [num_rows, num_heads, head_size]; where lse is -inf it may hold anything
-  const float* lse = nullptr;  // [num_rows, num_heads], dense, natural logarithm; -inf: the row saw no key of this part
+/// One part's out and lse, as hpa::MergeState has them.
+struct MergeSource {
+  const void* out;
+  const float* lse;
 };
 
-namespace kernel {
-
 struct MergeParams {
-  MergeState states[max_merge_states];
+  MergeSource states[max_merge_states];
   RowView out;
   float* lse;                     // or nullptr
   std::int64_t state_row_stride;  // of every state's out, in bytes
@@ -63,7 +61,7 @@ struct MergeKernel {
       Piece piece[batch];
       HPA_UNROLL
       for (int i = 0; i < batch; ++i) {  // past the last state the last one again, so that all loads are in flight at once
-        const MergeState& state = p.states[first + i < p.num_states ? first + i : p.num_states - 1];
+        const MergeSource& state = p.states[first + i < p.num_states ? first + i : p.num_states - 1];
         const RowView out{static_cast<char*>(const_cast<void*>(state.out)), p.state_row_stride, p.state_head_stride};
         lse[i] = Wave::template load<float>(state.lse + lse_at);
         piece[i] = Wave::template load<Piece>(out.at(row, head) + element * size_of(State));
@@ -101,5 +99,4 @@ struct MergeKernel {
   }
 };
 
-}  // namespace kernel
-}  // namespace hpa
+}  // namespace hpa::kernel

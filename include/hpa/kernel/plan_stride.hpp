@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "hpa/kernel/block_scan.hpp"
-#include "hpa/kernel/work_list.hpp"
+#include "hpa/kernel/plan_records.hpp"
 
 namespace hpa::kernel {
 

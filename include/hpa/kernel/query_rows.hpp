@@ -1,34 +1,9 @@
-// The query rows that one pass over the cache serves: which they are, and what each of them sees.
+// The query rows that one pass over the cache serves.
 #pragma once
 
-#include "hpa/kernel/work_list.hpp"
+#include "hpa/kernel/plan_records.hpp"
 
 namespace hpa::kernel {
-
-inline constexpr float log2_e = 1.4426950408889634f;
-inline constexpr float ln_2 = 0.6931471805599453f;
-
-/// Tokens that are seen: [begin, end), counted from whatever first token the owner says.
-struct Visible {
-  int begin, end;
-  HPA_HOST_DEVICE bool has(int token) const { return token >= begin && token < end; }
-  /// All ones for a token that is seen, else 0: arithmetic alone, as compares would take registers.
-  HPA_HOST_DEVICE std::uint32_t mask(int token) const { return std::uint32_t(((token - end) & ~(token - begin)) >> 31); }
-  /// Of a tile at `first`, counted from the tile's first token.
-  HPA_HOST_DEVICE Visible from(int first) const { return {begin - first, end - first}; }
-  HPA_HOST_DEVICE bool whole(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
-};
-
-/// The same where a tree mask may leave new tokens out: those from `first_new` on are seen when their bit is set.
-struct SeenTokens : Visible {
-  int first_new;
-  std::uint32_t new_tokens;
-  HPA_HOST_DEVICE bool has(int token) const { return mask(token) != 0; }
-  HPA_HOST_DEVICE std::uint32_t mask(int token) const {
-    const int place = token - first_new, bit = place < 0 ? 0 : place > 31 ? 31 : place;
-    return Visible::mask(token) & (std::uint32_t(place >> 31) | (0u - (new_tokens >> bit & 1)));
-  }
-};
 
 /// A query row of a sequence, counted from the sequence's first, and a query head.
 struct RowPlace {
@@ -64,82 +39,5 @@ struct QueryRows {
   /// Rows past the last are read as the last one's, so that nothing is masked.
   HPA_DEVICE RowPlace inside(int row) const { return at(row < count ? row : count - 1); }
 };
-
-/// What is on or off at run time in a kernel with Features::all.
-struct FeatureParams {
-  const float* alibi_slopes;        // [num_heads]; nullptr = off, as for the other pointers
-  const std::uint32_t* tree_masks;  // [num_rows]
-  float soft_cap;                   // in base 2; 0 = off
-  std::int32_t window;              // 0 = off
-  std::int32_t causal;
-};
-
-/// What a row must know of itself at every tile. In LDS, one a row of the pass.
-struct alignas(16) RowFacts {
-  float slope;            // ALiBi, times log2(e)
-  std::int32_t position;  // of the row in its sequence
-  std::int32_t begin;     // the first key that its window leaves
-  std::uint32_t sees;  // bit 16 + i: the token i after the row's own; bit 0 stands for all earlier ones, bit 31 for all later ones
-
-  /// Infinity for a key that the row sees, else less: what scores are cut to. Arithmetic alone, as compares would take registers.
-  HPA_DEVICE float limit(int key) const {
-    const int place = key - position + 16, bit = place < 0 ? 0 : place > 31 ? 31 : place;
-    const std::uint32_t hidden = ~(sees >> bit) << 31 | (std::uint32_t(key - begin) & 0x80000000u);
-    return float_of(0x7f800000u | hidden);
-  }
-};
-
-/// What some row of the sequence sees; only for tiles that not every row sees all of. In LDS.
-struct alignas(16) EdgeFacts {
-  Visible any;             // tokens of the item that some row sees, windows looked at
-  std::int32_t first_new;  // position of the first row
-  std::uint32_t any_new;   // new tokens that some row sees, a bit each
-
-  /// Of a tile at `first`, counted from the tile's first token.
-  HPA_DEVICE SeenTokens from(int first) const { return {any.from(first), first_new - first, any_new}; }
-};
-
-/// What every tile of an item needs to know of Features::all.
-struct TileFeatures {
-  const RowFacts* facts;  // of the pass's rows
-  float soft_cap;         // in base 2; 0 = off
-  bool alibi;
-  Visible all;  // tokens that every row of the sequence sees
-
-  HPA_DEVICE bool all_seen(int first, int tile_tokens) const { return all.from(first).whole(tile_tokens); }
-};
-
-/// Where the first row's keys end, of a sequence with `item.rows` new tokens.
-HPA_DEVICE std::int32_t first_row_end(const FeatureParams& f, const Item& item) {
-  return f.causal && f.tree_masks == nullptr ? item.seq_len - item.rows + 1 : item.seq_len;
-}
-
-HPA_DEVICE TileFeatures tile_features(const FeatureParams& f, const Item& item, const RowFacts* facts) {
-  const std::int32_t end = f.tree_masks != nullptr ? item.seq_len - item.rows : first_row_end(f, item);
-  return {facts, f.soft_cap, f.alibi_slopes != nullptr, {f.window != 0 ? item.seq_len - f.window : 0, end}};
-}
-
-template <class Wave>
-HPA_DEVICE EdgeFacts edge_facts(const Wave& wave, const FeatureParams& f, const Item& item) {
-  std::uint32_t any_new = ~0u;
-  if (f.tree_masks != nullptr) {
-    any_new = 0;
-    for (std::int32_t row = 0; row < item.rows; ++row) any_new |= wave.uniform(f.tree_masks + item.query_row + row);
-  }
-  return {{f.window != 0 ? first_row_end(f, item) - f.window : 0, item.end}, item.seq_len - item.rows, any_new};
-}
-
-/// What a row is told by the call's arrays, and what follows from its place.
-template <class Wave>
-HPA_DEVICE RowFacts read_facts(const FeatureParams& f, const Item& item, const RowPlace& row) {
-  const float slope = f.alibi_slopes == nullptr ? 0.f : Wave::template load<float>(f.alibi_slopes + row.head);
-  const std::int32_t position = item.seq_len - item.rows + row.query_row, end = f.causal ? position + 1 : item.seq_len;
-  const std::uint32_t all_new = (1u << item.rows) - 1;  // at most 16 rows
-  std::uint32_t new_keys = f.causal ? (2u << row.query_row) - 1 : all_new;
-  if (f.tree_masks != nullptr)
-    new_keys = all_new & Wave::template load<std::uint32_t>(f.tree_masks + item.query_row + row.query_row);
-  const std::int32_t begin = f.window == 0 || end < f.window ? 0 : end - f.window, older = 16 - row.query_row;
-  return {slope * log2_e, position, begin, new_keys << older | ((1u << older) - 1)};
-}
 
 }  // namespace hpa::kernel

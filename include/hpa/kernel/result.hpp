@@ -90,11 +90,4 @@ HPA_DEVICE void store_item(const ResultView& result, const Finish& finish, const
   if (element == 0) M::Wave::store(result.states + partial, state);
 }
 
-template <class Wave>
-HPA_DEVICE void report(const Wave& wave, PlanHeader* header, PlanError error, std::int32_t sequence) {
-  wave.each([&](int lane) {
-    if (lane == 0) wave.atomic_min(&header->first_error, encode_error(error, sequence));
-  });
-}
-
 }  // namespace hpa::kernel

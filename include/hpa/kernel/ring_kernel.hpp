@@ -50,7 +50,7 @@ struct RingKernel {
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.allow_next_launch();
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    WorkList list(wave, p, header.num_items);
+    WorkQueue list(wave, p, header.num_items);
     Work work = list.read(wave);  // the list has room for it, so it need not wait for the count
     if (header.stamp != p.stamp || list.at_end()) {
       if (header.stamp != p.stamp) report(wave, p.header, PlanError::other_shape, 0);

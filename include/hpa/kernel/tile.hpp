@@ -3,7 +3,7 @@
 
 #include "hpa/arch/products.hpp"
 #include "hpa/kernel/kv_view.hpp"
-#include "hpa/kernel/work_list.hpp"
+#include "hpa/kernel/plan_records.hpp"
 
 namespace hpa::kernel {
 

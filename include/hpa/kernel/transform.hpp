@@ -1,7 +1,7 @@
 // From products to logits: scale, bias and mask. Everything is in base 2.
 #pragma once
 
-#include "hpa/kernel/query_rows.hpp"
+#include "hpa/kernel/masks.hpp"
 #include "hpa/kernel/tile.hpp"
 
 namespace hpa::kernel {

@@ -3,12 +3,10 @@
 
 #include <cstdint>
 
-#include "hpa/arch/arch.hpp"
+#include "hpa/kernel/math.hpp"
 #include "hpa/status.hpp"
 
 namespace hpa::kernel {
-
-HPA_HOST_DEVICE constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// By length: tokens of a partition as a function of the row's length and of the shape alone, so that a row's bits never depend on
 /// its neighbours. Measured on both makers' chips: long partitions win, and a cut pays only where rows cannot fill the chip.
@@ -143,5 +141,13 @@ struct alignas(16) PlanCounts {
 struct PlanHeader : PlanCounts {
   alignas(16) std::int32_t first_error;  // encode_error(), or no_error
 };
+
+/// Keeps the error if no smaller one is there.
+template <class Wave>
+HPA_DEVICE void report(const Wave& wave, PlanHeader* header, PlanError error, std::int32_t sequence) {
+  wave.each([&](int lane) {
+    if (lane == 0) wave.atomic_min(&header->first_error, encode_error(error, sequence));
+  });
+}
 
 }  // namespace hpa::kernel

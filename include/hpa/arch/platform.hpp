@@ -1,0 +1,50 @@
+// The platform that this source is compiled for: HIP, CUDA or the host, and what functions of kernels are marked with.
+#pragma once
+
+// The platform follows the compiler in use; define one of the three to force it.
+#if !defined(HPA_PLATFORM_HIP) && !defined(HPA_PLATFORM_CUDA) && !defined(HPA_PLATFORM_HOST)
+#if defined(__HIP__) || defined(__HIPCC__)
+#define HPA_PLATFORM_HIP 1
+#elif defined(__CUDACC__)
+#define HPA_PLATFORM_CUDA 1
+#else
+#define HPA_PLATFORM_HOST 1
+#endif
+#endif
+
+#if defined(HPA_PLATFORM_HIP)
+#include <hip/hip_runtime.h>
+#elif defined(HPA_PLATFORM_CUDA)
+#include <cuda_runtime.h>
+#endif
+
+#if defined(HPA_PLATFORM_HOST)
+#define HPA_HOST_DEVICE inline
+#define HPA_DEVICE inline
+#else
+#define HPA_HOST_DEVICE __host__ __device__ __forceinline__
+#define HPA_DEVICE __device__ __forceinline__
+#endif
+
+#if !defined(HPA_PLATFORM_HOST)  // clang on the host warns of loops that it then leaves alone
+#define HPA_UNROLL _Pragma("unroll")
+#define HPA_DO_NOT_UNROLL _Pragma("unroll 1")  // where code that has not been used lately would cost more than its loop
+#else
+#define HPA_UNROLL
+#define HPA_DO_NOT_UNROLL
+#endif
+
+namespace hpa {
+
+#if defined(HPA_PLATFORM_HIP)
+using Stream = hipStream_t;
+#elif defined(HPA_PLATFORM_CUDA)
+using Stream = cudaStream_t;
+#else
+/// The host's stream: work runs at once, in the calling thread and threads of its own, and is complete when a call returns.
+struct Stream {
+  int threads = 0;  // workgroups at work at the same time; 0 = as many as the machine has cores
+};
+#endif
+
+}  // namespace hpa

@@ -1,0 +1,25 @@
+// How many workgroups a launch has.
+#pragma once
+
+#include <cstdint>
+
+#include "hpa/arch/arch.hpp"
+#include "hpa/kernel/math.hpp"
+
+namespace hpa::detail {
+
+/// Workgroups for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than
+/// pieces. A compute unit holds `workgroups_per_unit`.
+inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int workgroups_per_unit) {
+  const std::int64_t held = std::int64_t{device.compute_units} * workgroups_per_unit;
+  const std::int64_t x = kernel::ceil_div(held, y);
+  return int(work < x ? work : x);
+}
+
+/// Workgroups of a kernel that a compute unit holds.
+template <class Kernel>
+int held(const Device& device) {
+  return tuning(device.arch).waves_per_unit / Kernel::waves;
+}
+
+}  // namespace hpa::detail
