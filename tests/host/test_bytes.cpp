@@ -1,7 +1,7 @@
 // 8-bit conversions of the emulated machines: every code, and every point where rounding turns.
 #include "byte_cases.hpp"
 #include "catch.hpp"
-#include "hpa/arch/host.hpp"
+#include "hpa/arch/host/machine.hpp"
 
 using hpa::DType;
 using hpa::Format;

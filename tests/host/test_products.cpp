@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "hpa/arch/host.hpp"
+#include "hpa/arch/host/machine.hpp"
 
 using hpa::DType;
 using hpa::arch::Coord;

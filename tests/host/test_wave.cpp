@@ -1,5 +1,5 @@
 // The emulated machine: what a wave, a workgroup and a grid do on the host, at both widths and from one wave to several.
-#include "hpa/arch/host.hpp"
+#include "hpa/arch/host/machine.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -8,11 +8,11 @@
 #include "hpa/arch/runtime.hpp"
 
 #if defined(HPA_PLATFORM_HIP)
-#include "hpa/arch/cdna.hpp"
+#include "hpa/arch/cdna/machine.hpp"
 #elif defined(HPA_PLATFORM_CUDA)
-#include "hpa/arch/nvidia.hpp"
+#include "hpa/arch/nvidia/machine.hpp"
 #else
-#include "hpa/arch/host.hpp"
+#include "hpa/arch/host/machine.hpp"
 #endif
 
 namespace hpa::arch {

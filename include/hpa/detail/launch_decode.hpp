@@ -1,68 +1,16 @@
-// decode()'s launches: which kernel computes a shape, with how many workgroups and which parameters.
+// decode()'s launches: which kernel computes a shape, and with how many workgroups.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
+#include "hpa/detail/call_params.hpp"
 #include "hpa/detail/grid.hpp"
-#include "hpa/detail/views.hpp"
 #include "hpa/kernel/decode_kernel.hpp"
 #include "hpa/kernel/reduce_kernel.hpp"
 #include "hpa/kernel/ring_kernel.hpp"
 #include "hpa/plan.hpp"
 
 namespace hpa::detail {
-
-inline kernel::ResultView result_view(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
-  return {row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out),
-          args.lse, p.parts.partials, p.parts.states, shape.num_heads};
-}
-
-/// What becomes of a complete row; nothing in kernels without Features::all.
-template <bool General>
-kernel::FinishOf<General> finish_params([[maybe_unused]] const DecodeShape& shape, [[maybe_unused]] const DecodeArgs& args) {
-  if constexpr (General)
-    return {args.sinks, args.out_scale, shape.out};
-  else
-    return {};
-}
-
-inline kernel::DecodeParams decode_params(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
-  kernel::DecodeParams params{};
-  params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, shape.num_heads, shape.head_size, shape.query);
-  params.keys = kv_view(args.key_cache, args.key_block_stride, args.key_head_stride, shape);
-  params.values = kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape);
-  params.block_tables = args.block_tables;
-  params.table_row_stride = args.block_table_row_stride == 0 ? args.block_table_width : args.block_table_row_stride;
-  params.result = result_view(shape, args, p);
-  params.header = p.parts.header;
-  params.items = p.parts.items;
-  params.shares = p.parts.shares;
-  params.gqa = {shape.gqa_ratio(), 1.f / float(shape.gqa_ratio())};
-  params.scale_log2 = (args.scale == 0.f ? 1.f / std::sqrt(float(shape.head_size)) : args.scale) * kernel::log2_e;
-  params.stamp = p.stamp;
-  params.cache_is_ready = args.cache_is_ready;
-  return params;
-}
-
-/// The parameters of one instance: the common ones, and those of what it can do.
-template <class C>
-kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
-  kernel::DecodeParamsOf<C> params{};
-  static_cast<kernel::DecodeParams&>(params) = decode_params(shape, args, p);
-  if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.k_scale, args.v_scale};
-  if constexpr (C::token_scales)
-    static_cast<kernel::TokenScaleParams&>(params) = {token_scale_view(args.key_token_scales, shape),
-                                                      std::int64_t(reinterpret_cast<std::uintptr_t>(args.value_token_scales) -
-                                                                   reinterpret_cast<std::uintptr_t>(args.key_token_scales))};
-  if constexpr (C::general) {
-    static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,
-                                                   shape.sliding_window ? std::min(args.window, shape.max_seq_len) : 0,
-                                                   shape.causal};
-    static_cast<kernel::FinishParams&>(params) = finish_params<true>(shape, args);
-  }
-  return params;
-}
 
 /// Passes over a KV head's cache that its query rows need: a grid has each of them.
 template <class C>

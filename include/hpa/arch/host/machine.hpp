@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "hpa/arch/emulated_products.hpp"
-#include "hpa/arch/host_copies.hpp"
+#include "hpa/arch/cdna/staged_query.hpp"
+#include "hpa/arch/host/copies.hpp"
+#include "hpa/arch/host/products.hpp"
 #include "hpa/arch/portable_bytes.hpp"
 #include "hpa/arch/products.hpp"
-#include "hpa/arch/staged_query.hpp"
 #include "hpa/status.hpp"
 #include "hpa/types.hpp"
 

@@ -3,11 +3,11 @@
 
 #include <type_traits>
 
-#include "hpa/arch/cdna_bytes.hpp"
-#include "hpa/arch/cdna_mfma.hpp"
-#include "hpa/arch/cdna_scan.hpp"
+#include "hpa/arch/cdna/bytes.hpp"
+#include "hpa/arch/cdna/products.hpp"
+#include "hpa/arch/cdna/scan.hpp"
+#include "hpa/arch/cdna/staged_query.hpp"
 #include "hpa/arch/device_lane.hpp"
-#include "hpa/arch/staged_query.hpp"
 #include "hpa/types.hpp"
 
 #if defined(__HIP_DEVICE_COMPILE__)

@@ -1,7 +1,7 @@
 // 8-bit codes to 16-bit elements and back on NVIDIA: by the chip's own conversions from sm_89 on (OCP formats), else by bits.
 #pragma once
 
-#include "hpa/arch/nvidia_copies.hpp"
+#include "hpa/arch/nvidia/copies.hpp"
 #include "hpa/arch/portable_bytes.hpp"
 
 namespace hpa::arch::nvidia {
