@@ -40,7 +40,7 @@ inline Verdict verdict_of_launch(hipError_t error) {
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width,
                              Kernel::Machine::min_waves_per_simd) void entry(const typename Kernel::Params params) {
-  __shared__ alignas(16) std::byte lds[Kernel::lds_bytes > 0 ? Kernel::lds_bytes : 1];
+  alignas(16) __shared__ std::byte lds[Kernel::lds_bytes > 0 ? Kernel::lds_bytes : 1];
   typename Kernel::Machine::Wave wave(lds);
   Kernel::run(wave, params);
 }
