@@ -104,7 +104,10 @@ struct Cdna {
       auto words = __builtin_bit_cast(Words<sizeof(Params) / 4>, params);
 #if defined(__HIP_DEVICE_COMPILE__)
       HPA_UNROLL
-      for (int i = 0; i < int(sizeof(Params) / 4); ++i) asm volatile("" : "+s"(words.word[i]));
+      for (int i = 0; i < int(sizeof(Params) / 4); ++i) {
+        words.word[i] = std::uint32_t(__builtin_amdgcn_readfirstlane(int(words.word[i])));  // scalar, whatever the optimiser proves
+        asm volatile("" : "+s"(words.word[i]));
+      }
 #endif
       return __builtin_bit_cast(Params, words);
     }
