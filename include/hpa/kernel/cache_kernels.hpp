@@ -140,8 +140,8 @@ struct QuantiseKernel {
   }
 
   static HPA_DEVICE std::uint32_t quantised(const Words<4>& piece, int first, float scale) {
-    return M::template narrow<Kv>(element(piece, first) / scale, element(piece, first + 1) / scale,
-                                  element(piece, first + 2) / scale, element(piece, first + 3) / scale);
+    const auto scaled = [&](int i) { return M::quotient(element(piece, first + i), scale); };
+    return M::template narrow<Kv>(scaled(0), scaled(1), scaled(2), scaled(3));
   }
 
   /// max |x| / 127 over the `runs` lanes of a row, a power of two. NaN does not count.
@@ -157,7 +157,7 @@ struct QuantiseKernel {
       const Lane<float> other = wave.shuffle(most, [&](int lane) { return lane ^ bit; });
       wave.each([&](int lane) { most[lane] = larger(most[lane], other[lane]); });
     }
-    wave.each([&](int lane) { most[lane] = most[lane] / 127.f; });
+    wave.each([&](int lane) { most[lane] = M::quotient(most[lane], 127.f); });
     return most;
   }
 };

@@ -296,6 +296,7 @@ struct Cdna {
   static HPA_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
   static HPA_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
   static HPA_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
+  static HPA_DEVICE float quotient(float a, float b) { return a / b; }
   static HPA_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
   static HPA_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
 };

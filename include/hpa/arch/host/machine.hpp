@@ -256,6 +256,7 @@ struct HostMachine {
   static float exp2(float x) { return std::exp2(x); }
   static float log2(float x) { return std::log2(x); }
   static float reciprocal(float x) { return 1.f / x; }
+  static float quotient(float a, float b) { return a / b; }
   static float max(float a, float b) { return a > b ? a : b; }
   static float min(float a, float b) { return a < b ? a : b; }
 };

@@ -225,6 +225,7 @@ struct Nvidia {
   }
   static HPA_DEVICE float log2(float x) { return __log2f(x); }
   static HPA_DEVICE float reciprocal(float x) { return __frcp_rn(x); }
+  static HPA_DEVICE float quotient(float a, float b) { return __fdiv_rn(a, b); }  // with --use_fast_math too
   static HPA_DEVICE float max(float a, float b) { return fmaxf(a, b); }
   static HPA_DEVICE float min(float a, float b) { return fminf(a, b); }
 };
