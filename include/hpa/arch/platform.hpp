@@ -12,6 +12,16 @@
 #endif
 #endif
 
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "hip-paged-attention needs Inf and NaN: add -fno-finite-math-only, behind -ffast-math"
+#endif
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__OPTIMIZE__)
+#error "hip-paged-attention: AMD kernels cannot be compiled at -O0; -Xarch_device -O1 leaves the host's half there"
+#endif
+#if defined(__gfx950__) && defined(__clang_major__) && __clang_major__ < 20
+#error "hip-paged-attention: gfx950 needs LLVM 20 or newer (ROCm 7)"
+#endif
+
 #if defined(HPA_PLATFORM_HIP)
 #include <hip/hip_runtime.h>
 #elif defined(HPA_PLATFORM_CUDA)
