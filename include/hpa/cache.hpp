@@ -44,6 +44,8 @@ struct CopyBlocksArgs {
   float* value_token_scales = nullptr;  // the same of V
 };
 
+inline namespace HPA_PLATFORM {
+
 namespace detail {
 
 /// Pointers to token scales: both exactly when the shape has them, aligned to a float.
@@ -187,4 +189,5 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
       {detail::grid_x(workgroups, shape.num_kv_heads, device, detail::held<Kernel>(device)), shape.num_kv_heads}, params, stream);
 }
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

@@ -12,6 +12,7 @@
 #include "hpa/rule_text.hpp"
 
 namespace hpa {
+inline namespace HPA_PLATFORM {
 
 namespace detail {
 
@@ -253,4 +254,5 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
   return {};
 }
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

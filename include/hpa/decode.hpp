@@ -5,6 +5,7 @@
 #include "hpa/plan.hpp"
 
 namespace hpa {
+inline namespace HPA_PLATFORM {
 
 /// Attention of one layer, by the plan that plan() left in the workspace for the same shape, num_seqs and lengths. Writes out (and
 /// lse) of every row that plan found; rows of skipped sequences keep their bytes.
@@ -37,4 +38,5 @@ Verdict decode_with(const DecodeShape& shape, const DecodeArgs& args, Workspace 
   return detail::run_decode<Machine, Config>(shape, args, p, stream);
 }
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

@@ -7,6 +7,7 @@
 #include "hpa/arch/runtime.hpp"
 
 namespace hpa {
+inline namespace HPA_PLATFORM {
 
 /// The device that calls of this thread run on. Asks the runtime once a device; later calls read what it said.
 inline Verdict current_device(Device* device) {
@@ -26,4 +27,5 @@ inline Verdict current_device(Device* device) {
   return {};
 }
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

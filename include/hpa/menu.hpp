@@ -10,6 +10,7 @@
 #include "hpa/shape.hpp"
 
 namespace hpa {
+inline namespace HPA_PLATFORM {
 
 /// A choice made at run time among values that are compiled in.
 template <auto First, auto... Rest>
@@ -91,4 +92,5 @@ template <class Config, class Machine = arch::DefaultMachine>
 using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::features>,
                          axis<Config::kv>, Machine>;
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

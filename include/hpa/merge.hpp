@@ -44,6 +44,8 @@ struct MergeArgs {
   std::int64_t out_row_stride = 0, out_head_stride = 0;
 };
 
+inline namespace HPA_PLATFORM {
+
 namespace detail {
 
 inline constexpr std::int64_t max_row_elements = 1 << 23;  // lanes of a row are counted in 32 bits, its workgroups in grid y
@@ -170,4 +172,5 @@ Verdict merge_states(const MergeArgs& args, Stream stream) {
   return verdict;
 }
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

@@ -8,6 +8,7 @@
 #include "hpa/workspace.hpp"
 
 namespace hpa {
+inline namespace HPA_PLATFORM {
 
 namespace detail {
 
@@ -132,4 +133,5 @@ inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence
   return kernel::verdict_of(error);
 }
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hpa/arch/arch.hpp"
+#include "hpa/arch/platform.hpp"
 
 namespace hpa {
 

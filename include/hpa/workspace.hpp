@@ -6,6 +6,7 @@
 #include "hpa/check.hpp"
 
 namespace hpa {
+inline namespace HPA_PLATFORM {
 
 /// Bytes of workspace that plan() and decode() of this shape need on this device. Pure; lengths never enter. 0 when check() says no.
 ///
@@ -25,4 +26,5 @@ std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device)
   return kernel::max_slots(shape, rule) > detail::max_partitions ? 0 : kernel::layout_of(shape, rule).bytes;
 }
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

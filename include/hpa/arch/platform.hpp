@@ -22,34 +22,56 @@
 #error "hip-paged-attention: gfx950 needs LLVM 20 or newer (ROCm 7)"
 #endif
 
-#if defined(HPA_PLATFORM_HIP)
+// Whether the compiler in use can compile the platform's kernels. A plain C++ compiler that is told of a GPU's platform can only
+// declare its calls: declare.hpp.
+#if defined(HPA_PLATFORM_HIP) && (defined(__HIP__) || defined(__HIPCC__))
+#define HPA_HIP_KERNELS 1
 #include <hip/hip_runtime.h>
-#elif defined(HPA_PLATFORM_CUDA)
+#elif defined(HPA_PLATFORM_CUDA) && defined(__CUDACC__)
+#define HPA_CUDA_KERNELS 1
 #include <cuda_runtime.h>
 #endif
 
-#if defined(HPA_PLATFORM_HOST)
-#define HPA_HOST_DEVICE inline
-#define HPA_DEVICE inline
-#else
+#if defined(HPA_HIP_KERNELS) || defined(HPA_CUDA_KERNELS)
 #define HPA_HOST_DEVICE __host__ __device__ __forceinline__
 #define HPA_DEVICE __device__ __forceinline__
-#endif
-
-#if !defined(HPA_PLATFORM_HOST)  // clang on the host warns of loops that it then leaves alone
 #define HPA_UNROLL _Pragma("unroll")
 #define HPA_DO_NOT_UNROLL _Pragma("unroll 1")  // where code that has not been used lately would cost more than its loop
 #else
-#define HPA_UNROLL
+#define HPA_HOST_DEVICE inline
+#define HPA_DEVICE inline
+#define HPA_UNROLL  // clang on the host warns of loops that it then leaves alone
 #define HPA_DO_NOT_UNROLL
 #endif
 
-namespace hpa {
+// What depends on the platform lies in an inline namespace of the platform, so that one program can have sources of several: the same
+// function has one name a platform, and the linker does not take one for the other. Callers write hpa::decode as ever.
+#if defined(HPA_PLATFORM_HIP)
+#define HPA_PLATFORM on_hip
+#elif defined(HPA_PLATFORM_CUDA)
+#define HPA_PLATFORM on_cuda
+#else
+#define HPA_PLATFORM on_host
+#endif
 
 #if defined(HPA_PLATFORM_HIP)
-using Stream = hipStream_t;
+struct ihipStream_t;
 #elif defined(HPA_PLATFORM_CUDA)
-using Stream = cudaStream_t;
+struct CUstream_st;
+#endif
+
+namespace hpa {
+inline namespace HPA_PLATFORM {
+
+// All of these three depend on it: `namespace hpa::kernel` anywhere else goes on with the one here.
+namespace arch {}
+namespace detail {}
+namespace kernel {}
+
+#if defined(HPA_PLATFORM_HIP)
+using Stream = ::ihipStream_t*;  // hipStream_t
+#elif defined(HPA_PLATFORM_CUDA)
+using Stream = ::CUstream_st*;  // cudaStream_t
 #else
 /// The host's stream: work runs at once, in the calling thread and threads of its own, and is complete when a call returns.
 struct Stream {
@@ -57,4 +79,5 @@ struct Stream {
 };
 #endif
 
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

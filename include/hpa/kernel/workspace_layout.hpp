@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hpa/arch/arch.hpp"
 #include "hpa/args.hpp"
 #include "hpa/kernel/plan_records.hpp"
 #include "hpa/status.hpp"
