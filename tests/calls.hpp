@@ -12,7 +12,7 @@
 namespace hpa::test {
 
 #if defined(HPA_PLATFORM_HOST)
-using Machines = std::tuple<arch::HostMachine<64>, arch::HostMachine<32>>;  // CDNA's lanes, NVIDIA's lanes
+using Machines = std::tuple<arch::HostMachine<arch::Cdna>, arch::HostMachine<arch::Nvidia>>;  // CDNA's lanes, NVIDIA's lanes
 #else
 using Machines = std::tuple<arch::DefaultMachine>;
 #endif

@@ -38,7 +38,7 @@ struct ByBits : M {
 };
 using Conversions = std::tuple<AsItIs<hpa::arch::DefaultMachine>, ByBits<hpa::arch::DefaultMachine>>;
 #else
-using Conversions = std::tuple<AsItIs<hpa::arch::HostMachine<64>>, AsItIs<hpa::arch::HostMachine<32>>>;
+using Conversions = std::tuple<AsItIs<hpa::arch::HostMachine<hpa::arch::Cdna>>, AsItIs<hpa::arch::HostMachine<hpa::arch::Nvidia>>>;
 #endif
 
 struct ConvertParams {

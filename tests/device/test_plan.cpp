@@ -35,7 +35,7 @@ namespace {
 using Menus =
     std::tuple<hpa::default_menu,
                hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
-                             hpa::axis<DType::f16>, hpa::arch::HostMachine<32>>>;
+                             hpa::axis<DType::f16>, hpa::arch::HostMachine<hpa::arch::Nvidia>>>;
 #else
 using Menus = std::tuple<hpa::default_menu>;
 #endif

@@ -30,14 +30,14 @@ void narrow_all() {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("emulated machines widen every 8-bit code exactly", "[bytes]", hpa::arch::HostMachine<64>, hpa::arch::HostMachine<32>) {
+TEMPLATE_TEST_CASE("emulated machines widen every 8-bit code exactly", "[bytes]", hpa::arch::HostMachine<hpa::arch::Cdna>, hpa::arch::HostMachine<hpa::arch::Nvidia>) {
   hpa::test::each_byte_type([](auto from) {
     widen_all<TestType, decltype(from)::value, DType::f16>();
     widen_all<TestType, decltype(from)::value, DType::bf16>();
   });
 }
 
-TEMPLATE_TEST_CASE("emulated machines round floats to 8-bit codes", "[bytes]", hpa::arch::HostMachine<64>, hpa::arch::HostMachine<32>) {
+TEMPLATE_TEST_CASE("emulated machines round floats to 8-bit codes", "[bytes]", hpa::arch::HostMachine<hpa::arch::Cdna>, hpa::arch::HostMachine<hpa::arch::Nvidia>) {
   hpa::test::each_byte_type([](auto to) { narrow_all<TestType, decltype(to)::value>(); });
 }
 

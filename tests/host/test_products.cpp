@@ -16,11 +16,13 @@
 #include "hpa/arch/host/machine.hpp"
 
 using hpa::DType;
+using hpa::arch::Cdna;
 using hpa::arch::Coord;
 using hpa::arch::HostLane;
 using hpa::arch::HostMachine;
 using hpa::arch::Mfma16x16x16;
 using hpa::arch::MmaM16N8K16;
+using hpa::arch::Nvidia;
 using hpa::arch::Words;
 
 namespace {
@@ -122,8 +124,8 @@ constexpr int value_elements = 4 * P::value_words / kv_bytes<P>;
 template <class P>
 constexpr int query_elements = 2 * P::query_words;
 
-using Passes = std::tuple<Pass<HostMachine<64>, 16>, Pass<HostMachine<32>, 16>, Pass<HostMachine<32>, 8>,
-                          Pass<HostMachine<64>, 16, DType::i8>, Pass<HostMachine<32>, 16, DType::i8>, Pass<HostMachine<32>, 8, DType::i8>>;
+using Passes = std::tuple<Pass<HostMachine<Cdna>, 16>, Pass<HostMachine<Nvidia>, 16>, Pass<HostMachine<Nvidia>, 8>,
+                          Pass<HostMachine<Cdna>, 16, DType::i8>, Pass<HostMachine<Nvidia>, 16, DType::i8>, Pass<HostMachine<Nvidia>, 8, DType::i8>>;
 
 }  // namespace
 
@@ -165,7 +167,7 @@ TEST_CASE("the NVIDIA map is the PTX documentation's", "[products]") {
 
 TEST_CASE("two CDNA products of 16x16x16 hold what one of 16x16x32 does", "[products]") {
   // gfx950's 16-bit 16x16x32 gives a lane eight k in a row, as the 8-bit 16x16x32 of gfx942 does, whose tables are at hand.
-  using P = ProductsOf<Pass<HostMachine<64>, 16>>;
+  using P = ProductsOf<Pass<HostMachine<Cdna>, 16>>;
   const auto a = [](int lane, int i) { return Coord{lane % 16, 8 * (lane / 16) + i}; };
   const auto b = [](int lane, int i) { return Coord{8 * (lane / 16) + i, lane % 16}; };
   for (int lane = 0; lane < 64; ++lane)
@@ -267,7 +269,7 @@ TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece
   CHECK(misaligned == 0);
 }
 
-using RingPasses = std::tuple<Pass<HostMachine<32>, 8>, Pass<HostMachine<32>, 8, DType::i8>>;
+using RingPasses = std::tuple<Pass<HostMachine<Nvidia>, 8>, Pass<HostMachine<Nvidia>, 8, DType::i8>>;
 
 TEMPLATE_LIST_TEST_CASE("keys come as matrices whose rows lie in different banks", "[products]", RingPasses) {
   using P = ProductsOf<TestType>;
@@ -419,8 +421,8 @@ TEMPLATE_LIST_TEST_CASE("the two products are matrix products, exactly", "[produ
   check_products<TestType, DType::bf16>();
 }
 
-using EightBitFloats = std::tuple<Pass<HostMachine<64>, 16, DType::e4m3_fnuz>, Pass<HostMachine<64>, 16, DType::e4m3_ocp>,
-                                  Pass<HostMachine<32>, 16, DType::e5m2_ocp>, Pass<HostMachine<32>, 8, DType::e4m3_fnuz>>;
+using EightBitFloats = std::tuple<Pass<HostMachine<Cdna>, 16, DType::e4m3_fnuz>, Pass<HostMachine<Cdna>, 16, DType::e4m3_ocp>,
+                                  Pass<HostMachine<Nvidia>, 16, DType::e5m2_ocp>, Pass<HostMachine<Nvidia>, 8, DType::e4m3_fnuz>>;
 
 TEMPLATE_LIST_TEST_CASE("and of 8-bit floats as well", "[products]", EightBitFloats) {
   check_products<TestType, DType::f16>();

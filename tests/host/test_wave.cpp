@@ -26,8 +26,10 @@
 
 using hpa::DType;
 using hpa::Status;
+using hpa::arch::Cdna;
 using hpa::arch::Grid;
 using hpa::arch::HostMachine;
+using hpa::arch::Nvidia;
 using hpa::arch::run_on_host;
 
 namespace {
@@ -41,14 +43,14 @@ struct Counts {
   }
 };
 
-template <int Width, int Waves>
+template <class Of, int Waves>
 struct Workgroup {
-  using Machine = HostMachine<Width>;
+  using Machine = HostMachine<Of>;
   static constexpr int waves = Waves;
 };
 
 using Workgroups =
-    std::tuple<Workgroup<64, 1>, Workgroup<64, 2>, Workgroup<64, 5>, Workgroup<32, 1>, Workgroup<32, 3>, Workgroup<32, 8>>;
+    std::tuple<Workgroup<Cdna, 1>, Workgroup<Cdna, 2>, Workgroup<Cdna, 5>, Workgroup<Nvidia, 1>, Workgroup<Nvidia, 3>, Workgroup<Nvidia, 8>>;
 
 /// What kernels of one workgroup shape have in common.
 template <class W, int LdsBytes>
@@ -241,7 +243,7 @@ TEST_CASE("threads that cannot be started are a verdict", "[wave]") {
   if (child == 0) {
     const rlimit limit{rlim_t{100} << 20, rlim_t{100} << 20};
     setrlimit(RLIMIT_AS, &limit);
-    const hpa::Verdict verdict = run_on_host<RingKernel<Workgroup<64, 8>>>({64}, {1, std::vector<int>(8).data()}, 512);
+    const hpa::Verdict verdict = run_on_host<RingKernel<Workgroup<Cdna, 8>>>({64}, {1, std::vector<int>(8).data()}, 512);
     _exit(verdict.status == Status::device_error && std::string(verdict.field) == "stream" ? 0 : 1);
   }
   int status = -1;
@@ -251,7 +253,7 @@ TEST_CASE("threads that cannot be started are a verdict", "[wave]") {
 }
 #endif
 
-TEMPLATE_TEST_CASE("two numbers are packed into a register, the first below", "[wave]", HostMachine<64>, HostMachine<32>) {
+TEMPLATE_TEST_CASE("two numbers are packed into a register, the first below", "[wave]", HostMachine<Cdna>, HostMachine<Nvidia>) {
   for (const float low : {0.f, 1.f, -2.5f, 65504.f, 1e-7f, 0.1f})
     for (const float high : {0.f, -1.f, 0.3333333f, 1e30f}) {
       CHECK(TestType::template pack<DType::f16>(low, high) ==

@@ -19,8 +19,6 @@ namespace hpa::arch {
 
 #if defined(HPA_PLATFORM_HIP)
 
-using DefaultMachine = Cdna;
-
 /// Why there is no code for the current device, which has a machine but was not among the targets of this build.
 inline const char* no_code_for(const char* gcn_name) {
   if (std::strncmp(gcn_name, "gfx90a", 6) == 0) return "gfx90a, for which this program was not compiled: --offload-arch=gfx90a";
@@ -55,8 +53,6 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
 }
 
 #elif defined(HPA_PLATFORM_CUDA)
-
-using DefaultMachine = Nvidia;
 
 /// Workgroups that one multiprocessor must have registers for: as many as the kernel says, or one.
 template <class Kernel, class = void>
@@ -128,8 +124,6 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
 }
 
 #else
-
-using DefaultMachine = HostMachine<64>;
 
 template <class Kernel>
 Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {

@@ -4,6 +4,8 @@
 
 #include "hpa/arch/portable_bytes.hpp"
 
+#if defined(HPA_HIP_KERNELS)
+
 namespace hpa::arch::cdna {
 
 #if defined(__gfx942__)
@@ -181,3 +183,5 @@ HPA_DEVICE std::uint32_t narrow_bounded(float a, float b, float c, float d) {
 #endif
 
 }  // namespace hpa::arch::cdna
+
+#endif

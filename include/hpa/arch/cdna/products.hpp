@@ -4,6 +4,8 @@
 #include "hpa/arch/device_lane.hpp"
 #include "hpa/arch/products.hpp"
 
+#if defined(HPA_HIP_KERNELS)
+
 namespace hpa::arch {
 
 struct CdnaFloats4 {
@@ -84,3 +86,5 @@ struct ByteMfma {
 };
 
 }  // namespace hpa::arch
+
+#endif

@@ -5,20 +5,22 @@
 
 #include "hpa/arch/arch.hpp"
 
-#if !defined(HPA_ROCPRIM)
-#if __has_include(<rocprim/rocprim_version.hpp>)
+#if defined(HPA_HIP_KERNELS)
+
+#if defined(HPA_ROCPRIM)
+#define HPA_DETAIL_ROCPRIM HPA_ROCPRIM
+#elif __has_include(<rocprim/rocprim_version.hpp>)
 #include <rocprim/rocprim_version.hpp>
 #if defined(__gfx950__) && ROCPRIM_VERSION < 400000
-#define HPA_ROCPRIM 0  // ROCm 6's headers stop at an #error on gfx950
+#define HPA_DETAIL_ROCPRIM 0  // ROCm 6's headers stop at an #error on gfx950
 #else
-#define HPA_ROCPRIM 1
+#define HPA_DETAIL_ROCPRIM 1
 #endif
 #else
-#define HPA_ROCPRIM 0
-#endif
+#define HPA_DETAIL_ROCPRIM 0
 #endif
 
-#if HPA_ROCPRIM
+#if HPA_DETAIL_ROCPRIM
 #include <rocprim/block/block_scan.hpp>
 #endif
 
@@ -30,7 +32,7 @@ namespace hpa::arch {
 /// Prefix sums over the workgroup by the platform's library. `available` false: kernel/block_scan.hpp scans by itself.
 template <class T, int Threads>
 struct CdnaBlockScan {
-#if HPA_ROCPRIM && defined(__HIP_DEVICE_COMPILE__)
+#if HPA_DETAIL_ROCPRIM && defined(__HIP_DEVICE_COMPILE__)
   using Scan = rocprim::block_scan<T, Threads>;
   static constexpr bool available = true;
   static constexpr int lds_bytes = int(sizeof(typename Scan::storage_type));
@@ -53,3 +55,7 @@ struct CdnaBlockScan {
 #pragma clang diagnostic pop
 
 }  // namespace hpa::arch
+
+#undef HPA_DETAIL_ROCPRIM
+
+#endif

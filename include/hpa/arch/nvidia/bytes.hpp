@@ -1,12 +1,18 @@
 // 8-bit codes to 16-bit elements and back on NVIDIA: by the chip's own conversions from sm_89 on (OCP formats), else by bits.
 #pragma once
 
-#include "hpa/arch/nvidia/copies.hpp"
+#include "hpa/arch/platform.hpp"
 #include "hpa/arch/portable_bytes.hpp"
+
+#if defined(HPA_CUDA_KERNELS)
 
 namespace hpa::arch::nvidia {
 
-inline constexpr bool converts_ocp = HPA_CUDA_ARCH >= 890;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+inline constexpr bool converts_ocp = true;
+#else
+inline constexpr bool converts_ocp = false;
+#endif
 
 /// Whether the chip converts between the 8-bit type and 16-bit floats.
 template <DType Type>
@@ -85,7 +91,7 @@ HPA_DEVICE Words<2> widen_natively(std::uint32_t codes);
 template <DType To>
 HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d);
 
-#if HPA_CUDA_ARCH >= 890
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 
 /// By the chip's conversion; where converts<From>. e5m2 is the upper byte of f16.
 template <DType From, DType To>
@@ -119,3 +125,5 @@ HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d) {
 #endif
 
 }  // namespace hpa::arch::nvidia
+
+#endif

@@ -9,13 +9,15 @@
 #include "hpa/arch/async_copy.hpp"
 #include "hpa/arch/device_lane.hpp"
 
-#if defined(__CUDA_ARCH__)
-#define HPA_CUDA_ARCH __CUDA_ARCH__
-#else
-#define HPA_CUDA_ARCH 0
-#endif
+#if defined(HPA_CUDA_KERNELS)
 
 namespace hpa::arch::nvidia {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+inline constexpr bool copies_in_bulk = true;
+#else
+inline constexpr bool copies_in_bulk = false;
+#endif
 
 HPA_DEVICE unsigned shared_address(const void* pointer) { return unsigned(__cvta_generic_to_shared(pointer)); }
 
@@ -123,3 +125,5 @@ class BulkCopies {
 };
 
 }  // namespace hpa::arch::nvidia
+
+#endif

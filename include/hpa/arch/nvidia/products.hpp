@@ -5,6 +5,8 @@
 #include "hpa/arch/products.hpp"
 #include "hpa/types.hpp"
 
+#if defined(HPA_CUDA_KERNELS)
+
 namespace hpa::arch {
 
 struct alignas(16) NvidiaFloats4 {
@@ -51,3 +53,5 @@ struct Mma {
 };
 
 }  // namespace hpa::arch
+
+#endif

@@ -1,0 +1,86 @@
+// What AMD's machines have alike, beside their waves: 16-bit conversions, and functions of one float.
+#pragma once
+
+#include "hpa/arch/amd/wave.hpp"
+#include "hpa/arch/machine.hpp"
+#include "hpa/types.hpp"
+
+#if defined(HPA_HIP_KERNELS)
+
+namespace hpa::arch::amd {
+
+#if defined(__gfx950__)
+inline constexpr bool rounds_to_bf16 = true;  // by one instruction for two floats
+#else
+inline constexpr bool rounds_to_bf16 = false;
+#endif
+
+/// Rounded to nearest even. Without the instruction a NaN stays one only if its lower half is zero, as it is when it comes from the
+/// matrix products or from the hardware.
+HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] float high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  if constexpr (rounds_to_bf16) {
+    using BFloat2 = __bf16 __attribute__((ext_vector_type(2)));
+    return __builtin_bit_cast(std::uint32_t, BFloat2{__bf16(low), __bf16(high)});
+  }
+  const auto rounded = [](std::uint32_t bits) { return bits + 0x7fff + (bits >> 16 & 1); };
+  return __builtin_amdgcn_perm(rounded(bits_of(high)), rounded(bits_of(low)), 0x07060302);
+#else
+  return 0;
+#endif
+}
+
+/// M: the machine that derives from it.
+template <class M>
+struct Machine : MachineDefaults<M> {
+  template <class T>
+  using Lane = DeviceLane<T>;
+  using Wave = amd::Wave<Facts<M>::width>;
+
+  // conversions and functions of one float
+  template <DType Type>
+  static HPA_DEVICE std::uint32_t pack([[maybe_unused]] float low, [[maybe_unused]] float high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    if constexpr (Type == DType::f16) {
+      using Half2 = _Float16 __attribute__((ext_vector_type(2)));
+      return __builtin_bit_cast(std::uint32_t, Half2{_Float16(low), _Float16(high)});
+    } else {
+      return amd::bf16_pair(low, high);
+    }
+#else
+    return 0;
+#endif
+  }
+  /// Half 0 or 1 of what pack() made, exactly.
+  template <DType Type>
+  static HPA_DEVICE float unpack(std::uint32_t word, int half) {
+    const auto code = std::uint16_t(word >> (16 * half));
+    if constexpr (Type == DType::f16)
+      return float(__builtin_bit_cast(_Float16, code));
+    else
+      return float_of(std::uint32_t(code) << 16);
+  }
+  /// Truncates where rounding is not one instruction: the sum of the probabilities is taken of the truncated ones.
+  template <DType Type>
+  static HPA_DEVICE std::uint32_t pack_probabilities([[maybe_unused]] float low, [[maybe_unused]] float high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    if constexpr (Type == DType::f16)
+      return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_pkrtz(low, high));
+    else if constexpr (amd::rounds_to_bf16)
+      return pack<Type>(low, high);
+    else
+      return __builtin_amdgcn_perm(bits_of(high), bits_of(low), 0x07060302);
+#else
+    return 0;
+#endif
+  }
+  static HPA_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
+  static HPA_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
+  static HPA_DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
+  static HPA_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
+  static HPA_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
+};
+
+}  // namespace hpa::arch::amd
+
+#endif
