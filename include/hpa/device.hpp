@@ -1,7 +1,6 @@
 // Which device calls run on. Arch, Device and Stream are public by this header.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "hpa/arch/runtime.hpp"
@@ -9,23 +8,36 @@
 namespace hpa {
 inline namespace HPA_PLATFORM {
 
+#if defined(HPA_PLATFORM_HOST)
+
+inline Verdict current_device(Device* device) {
+  if (device == nullptr) return {Status::invalid_argument, "device", "must not be null"};
+  *device = arch::host_device;
+  return {};
+}
+
+#else
+
+namespace detail {
+/// What the runtime said of each device: compute units * 256 + arch.
+HPA_OF_THIS_LIBRARY inline arch::DeviceMemo known_devices;
+}  // namespace detail
+
 /// The device that calls of this thread run on. Asks the runtime once a device; later calls read what it said.
 inline Verdict current_device(Device* device) {
   if (device == nullptr) return {Status::invalid_argument, "device", "must not be null"};
-  constexpr int remembered = 64;
-  static std::atomic<std::uint32_t> known[remembered];  // 0, or compute units * 256 + arch
   int ordinal = 0;
   if (Verdict v = arch::current_ordinal(&ordinal); !v) return v;
-  if (ordinal < remembered)
-    if (const std::uint32_t seen = known[ordinal].load(std::memory_order_relaxed); seen != 0) {
-      *device = {Arch(seen & 0xff), int(seen >> 8)};
-      return {};
-    }
+  if (const std::uint32_t known = detail::known_devices.of(ordinal); known != 0) {
+    *device = {Arch(known & 0xff), int(known >> 8)};
+    return {};
+  }
   if (Verdict v = arch::query_device(ordinal, device); !v) return v;
-  if (ordinal < remembered)
-    known[ordinal].store(std::uint32_t(device->compute_units) << 8 | std::uint32_t(device->arch), std::memory_order_relaxed);
+  detail::known_devices.set(ordinal, std::uint32_t(device->compute_units) << 8 | std::uint32_t(device->arch));
   return {};
 }
+
+#endif
 
 }  // namespace HPA_PLATFORM
 }  // namespace hpa

@@ -1,7 +1,6 @@
 // How a kernel of a platform's machine is launched.
 #pragma once
 
-#include <atomic>
 #include <cstring>
 #include <type_traits>
 
@@ -16,6 +15,17 @@
 #endif
 
 namespace hpa::arch {
+
+#if defined(HPA_PLATFORM_HOST)
+
+template <class Kernel>
+Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
+  return run_on_host<Kernel>(grid, params, stream.threads);
+}
+
+#else
+
+inline dim3 dim3_of(const Grid& grid) { return dim3(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z)); }
 
 #if defined(HPA_PLATFORM_HIP)
 
@@ -45,14 +55,12 @@ __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width,
 
 template <class Kernel>
 Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
-  (void)hipGetLastError();  // an error of somebody else's must not be reported as ours
-  entry<Kernel>
-      <<<dim3(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z)), dim3(Kernel::waves * Kernel::Machine::width), 0, stream>>>(
-          params);
-  return verdict_of_launch(hipGetLastError());
+  static_cast<void>(take_error());  // an error of somebody else's must not be reported as ours
+  entry<Kernel><<<dim3_of(grid), dim3(Kernel::waves * Kernel::Machine::width), 0, stream>>>(params);
+  return verdict_of_launch(take_error());
 }
 
-#elif defined(HPA_PLATFORM_CUDA)
+#else
 
 /// Workgroups that one multiprocessor must have registers for: as many as the kernel says, or one.
 template <class Kernel, class = void>
@@ -74,15 +82,15 @@ inline constexpr bool starts_early = false;
 template <class Kernel>
 inline constexpr bool starts_early<Kernel, std::enable_if_t<Kernel::starts_early>> = true;
 
+/// Whether the kernel was prepared on a device: 1, or 2 where the device can start kernels early. Each library prepares its own kernel.
+template <class Kernel>
+HPA_OF_THIS_LIBRARY inline DeviceMemo prepared;
+
 /// Once a kernel and device: more than 48 KiB of LDS must be asked for. `early`: the device can start kernels early.
 template <class Kernel>
-Verdict prepare(bool* early) {
-  constexpr int remembered = 64;
-  static std::atomic<std::uint8_t> prepared[remembered];  // 0, or 1 + early
-  int ordinal = 0, major = 0;
-  if (Verdict v = current_ordinal(&ordinal); !v) return v;
-  const std::uint8_t known = ordinal < remembered ? prepared[ordinal].load(std::memory_order_relaxed) : 0;
-  if (known != 0) return *early = known == 2, Verdict{};
+Verdict prepare(int ordinal, bool* early) {
+  if (const std::uint32_t known = prepared<Kernel>.of(ordinal); known != 0) return *early = known == 2, Verdict{};
+  int major = 0;
   if (Verdict v = verdict_of(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal)); !v) return v;
   if (Kernel::lds_bytes > 48 * 1024)
     if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::lds_bytes));
@@ -94,19 +102,16 @@ Verdict prepare(bool* early) {
       !v)
     return v;
   *early = major >= 9;
-  if (ordinal < remembered) prepared[ordinal].store(std::uint8_t(*early ? 2 : 1), std::memory_order_relaxed);
+  prepared<Kernel>.set(ordinal, *early ? 2 : 1);
   return {};
 }
 
 template <class Kernel>
-Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
-  static_cast<void>(cudaGetLastError());  // an error of somebody else's must not be reported as ours
-  bool early = false;
-  if (Verdict v = prepare<Kernel>(&early); !v) return v;
-  const dim3 workgroups(unsigned(grid.x), unsigned(grid.y), unsigned(grid.z)), threads(Kernel::waves * Kernel::Machine::width);
+cudaError_t start(Grid grid, const typename Kernel::Params& params, Stream stream, bool early) {
+  const dim3 workgroups = dim3_of(grid), threads(Kernel::waves * Kernel::Machine::width);
   if (!early || !starts_early<Kernel>) {
     entry<Kernel><<<workgroups, threads, Kernel::lds_bytes, stream>>>(params);
-    return verdict_of(cudaGetLastError());
+    return take_error();
   }
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -118,18 +123,28 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
-  const Verdict verdict = verdict_of(cudaLaunchKernelEx(&config, entry<Kernel>, params));
-  static_cast<void>(cudaGetLastError());  // reported: it must not meet the next call
-  return verdict;
+  const cudaError_t error = cudaLaunchKernelEx(&config, entry<Kernel>, params);
+  static_cast<void>(take_error());  // reported: it must not meet the next call
+  return error;
 }
-
-#else
 
 template <class Kernel>
 Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) {
-  return run_on_host<Kernel>(grid, params, stream.threads);
+  static_cast<void>(take_error());  // an error of somebody else's must not be reported as ours
+  int ordinal = 0;
+  bool early = false;
+  if (Verdict v = current_ordinal(&ordinal); !v) return v;
+  if (Verdict v = prepare<Kernel>(ordinal, &early); !v) return v;
+  cudaError_t error = start<Kernel>(grid, params, stream, early);
+  if (error == cudaErrorInvalidValue) {  // as after cudaDeviceReset(), which forgets what was asked for
+    prepared<Kernel>.set(ordinal, 0);
+    if (Verdict v = prepare<Kernel>(ordinal, &early); !v) return v;
+    error = start<Kernel>(grid, params, stream, early);
+  }
+  return verdict_of(error);
 }
 
+#endif
 #endif
 
 }  // namespace hpa::arch

@@ -1,23 +1,64 @@
 // The runtime behind a platform: which device is current and what it is, how a few bytes come back, what its errors say.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "hpa/arch/arch.hpp"
 #include "hpa/status.hpp"
 
+// HIP and CUDA call the same things by the same names, but for how these begin.
+#if defined(HPA_HIP_KERNELS)
+#define HPA_RUNTIME(name) hip##name
+#elif defined(HPA_CUDA_KERNELS)
+#define HPA_RUNTIME(name) cuda##name
+#elif !defined(HPA_PLATFORM_HOST)
+#error "this source is compiled by no compiler of the GPU platform that it names: include hpa/declare.hpp, which declares the calls"
+#endif
+
+// Of what a library remembers, each has its own: two that lie in one process may be of different versions, and have different kernels.
+#define HPA_OF_THIS_LIBRARY __attribute__((visibility("hidden")))
+
 namespace hpa::arch {
 
-#if defined(HPA_PLATFORM_HIP)
+#if defined(HPA_RUNTIME)
 
-inline Verdict verdict_of(hipError_t error) {
-  return error == hipSuccess ? Verdict{} : Verdict{Status::device_error, "stream", hipGetErrorString(error)};
+using Error = HPA_RUNTIME(Error_t);
+
+inline Verdict verdict_of(Error error) {
+  return error == HPA_RUNTIME(Success) ? Verdict{} : Verdict{Status::device_error, "stream", HPA_RUNTIME(GetErrorString)(error)};
 }
+
+/// The error of the last call, which is then forgotten.
+inline Error take_error() { return HPA_RUNTIME(GetLastError)(); }
+
+inline Verdict current_ordinal(int* ordinal) { return verdict_of(HPA_RUNTIME(GetDevice)(ordinal)); }
 
 inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream stream) {
-  if (Verdict v = verdict_of(hipMemcpyAsync(to, from, bytes, hipMemcpyDeviceToHost, stream)); !v) return v;
-  return verdict_of(hipStreamSynchronize(stream));
+  if (Verdict v = verdict_of(HPA_RUNTIME(MemcpyAsync)(to, from, bytes, HPA_RUNTIME(MemcpyDeviceToHost), stream)); !v) return v;
+  return verdict_of(HPA_RUNTIME(StreamSynchronize)(stream));
 }
+
+/// A number for each device, 0 at first. Devices that it has no place for read 0 for ever.
+class DeviceMemo {
+ public:
+  std::uint32_t of(int ordinal) const { return inside(ordinal) ? numbers_[ordinal].load(std::memory_order_relaxed) : 0; }
+  void set(int ordinal, std::uint32_t number) {
+    if (inside(ordinal)) numbers_[ordinal].store(number, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr int devices = 64;
+  static bool inside(int ordinal) { return ordinal >= 0 && ordinal < devices; }
+  std::atomic<std::uint32_t> numbers_[devices] = {};
+};
+
+#undef HPA_RUNTIME
+#endif
+
+#if defined(HPA_HIP_KERNELS)
 
 inline bool arch_named(const char* gcn_name, Arch* arch) {
   for (const Arch candidate : {Arch::gfx90a, Arch::gfx942, Arch::gfx950})
@@ -38,20 +79,7 @@ inline Verdict query_device(int ordinal, Device* device) {
   return {};
 }
 
-inline Verdict current_ordinal(int* ordinal) { return verdict_of(hipGetDevice(ordinal)); }
-
-#elif defined(HPA_PLATFORM_CUDA)
-
-inline Verdict verdict_of(cudaError_t error) {
-  return error == cudaSuccess ? Verdict{} : Verdict{Status::device_error, "stream", cudaGetErrorString(error)};
-}
-
-inline Verdict current_ordinal(int* ordinal) { return verdict_of(cudaGetDevice(ordinal)); }
-
-inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream stream) {
-  if (Verdict v = verdict_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream)); !v) return v;
-  return verdict_of(cudaStreamSynchronize(stream));
-}
+#elif defined(HPA_CUDA_KERNELS)
 
 inline Verdict query_device(int ordinal, Device* device) {
   int major = 0;
@@ -68,16 +96,9 @@ inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream) 
   return {};
 }
 
-/// The host counts as eight compute units, whatever the machine has, so that a row is cut the same way everywhere.
-inline Verdict query_device(int, Device* device) {
-  *device = {Arch::host, 8};
-  return {};
-}
-
-inline Verdict current_ordinal(int* ordinal) {
-  *ordinal = 0;
-  return {};
-}
+/// What the host counts as: eight compute units, whatever the machine has, so that a row is cut the same way everywhere. A test may
+/// let it count as another chip, between calls.
+HPA_OF_THIS_LIBRARY inline Device host_device{Arch::host, 8};
 
 #endif
 

@@ -1,0 +1,55 @@
+# Sources compiled by g++ or clang for the host, by nvcc and as HIP, in one program: each sees its own platform, in whatever order they
+# are linked. Two shared libraries with the same kernel in one process: each can launch its own. The GPU compilers that are there take
+# part; their runtimes are stand-ins, so no GPU is needed. In: COMPILER, SOURCE_DIR, WORK_DIR.
+include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
+file(MAKE_DIRECTORY ${WORK_DIR})
+set(sources ${SOURCE_DIR}/tests/build/platforms)
+set(flags -std=c++17 -O1 -I${SOURCE_DIR}/include -I${sources})
+
+find_program(nvcc nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin)
+find_program(hip_compiler NAMES hipcc clang++-22 HINTS ENV ROCM_PATH PATHS /opt/rocm/bin)
+find_path(hip_include hip/hip_runtime.h HINTS ${SOURCE_DIR}/build/rocm/usr/include ENV HPA_ROCM_PREFIX ENV ROCM_PATH
+  PATHS /opt/rocm/include PATH_SUFFIXES usr/include include)
+if(NOT nvcc AND NOT (hip_compiler AND hip_include))
+  message("SKIPPED: no compiler of a GPU platform")
+  return()
+endif()
+
+run(${COMPILER} ${flags} -c ${sources}/on_host.cpp -o ${WORK_DIR}/on_host.o)
+set(objects ${WORK_DIR}/on_host.o)
+set(others "")
+set(with "")
+if(nvcc)
+  run(${nvcc} ${flags} -arch=sm_90 -c ${sources}/on_cuda.cu -o ${WORK_DIR}/on_cuda.o)
+  run(${COMPILER} -std=c++17 -O1 -fPIC -shared ${sources}/cuda_runtime.cpp -o ${WORK_DIR}/libcuda_stand_in.so)
+  list(APPEND objects ${WORK_DIR}/on_cuda.o)
+  list(APPEND others ${WORK_DIR}/libcuda_stand_in.so)
+  list(APPEND with -DWITH_CUDA)
+endif()
+if(hip_compiler AND hip_include)
+  get_filename_component(prefix ${hip_include} DIRECTORY)
+  run(${hip_compiler} ${flags} -x hip --cuda-host-only --offload-arch=gfx942 --rocm-path=${prefix} -nogpulib
+    -D__AMDGCN_WAVEFRONT_SIZE=64 -c ${sources}/on_hip.hip -o ${WORK_DIR}/on_hip.o)
+  run(${COMPILER} -std=c++17 -O1 -D__HIP_PLATFORM_AMD__ -isystem ${hip_include} -c ${sources}/hip_runtime.cpp
+    -o ${WORK_DIR}/hip_runtime.o)
+  list(APPEND objects ${WORK_DIR}/on_hip.o)
+  list(APPEND others ${WORK_DIR}/hip_runtime.o)
+  list(APPEND with -DWITH_HIP)
+endif()
+set(reversed ${objects})
+list(REVERSE reversed)
+foreach(order objects reversed)
+  run(${COMPILER} ${flags} ${with} ${sources}/one_program.cpp ${${order}} ${others} -pthread -Wl,-rpath,${WORK_DIR}
+    -o ${WORK_DIR}/one_program_${order})
+  run(${WORK_DIR}/one_program_${order})
+endforeach()
+
+if(nvcc)
+  foreach(library one two)
+    run(${nvcc} ${flags} -arch=sm_90 -Xcompiler=-fPIC -cudart none -shared ${sources}/library.cu ${WORK_DIR}/libcuda_stand_in.so
+      -o ${WORK_DIR}/${library}.so)
+  endforeach()
+  run(${COMPILER} ${flags} ${sources}/two_libraries.cpp ${WORK_DIR}/libcuda_stand_in.so -ldl -Wl,-rpath,${WORK_DIR}
+    -o ${WORK_DIR}/two_libraries)
+  run(${WORK_DIR}/two_libraries ${WORK_DIR}/one.so ${WORK_DIR}/two.so)
+endif()

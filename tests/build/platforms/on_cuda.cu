@@ -1,0 +1,3 @@
+#include "ask.hpp"
+
+Says cuda_says() { return ask(); }

@@ -1,0 +1,3 @@
+#include "ask.hpp"
+
+Says hip_says() { return ask(); }

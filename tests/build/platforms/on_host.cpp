@@ -1,0 +1,3 @@
+#include "ask.hpp"
+
+Says host_says() { return ask(); }
