@@ -45,12 +45,15 @@ inline Verdict verdict_of_launch(hipError_t error) {
   return {Status::unsupported, "device", no_code_for(known ? properties.gcnArchName : "")};
 }
 
+/// Empty in passes of the compiler for chips that the kernel's machine does not run on.
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width,
                              Kernel::Machine::min_waves_per_simd) void entry(const typename Kernel::Params params) {
-  alignas(16) __shared__ std::byte lds[Kernel::lds_bytes > 0 ? Kernel::lds_bytes : 1];
-  typename Kernel::Machine::Wave wave(lds);
-  Kernel::run(wave, params);
+  if constexpr (Kernel::Machine::compiles_here) {
+    alignas(16) __shared__ std::byte lds[Kernel::lds_bytes > 0 ? Kernel::lds_bytes : 1];
+    typename Kernel::Machine::Wave wave(lds);
+    Kernel::run(wave, params);
+  }
 }
 
 template <class Kernel>
@@ -68,12 +71,15 @@ inline constexpr int resident_workgroups = 1;
 template <class Kernel>
 inline constexpr int resident_workgroups<Kernel, std::enable_if_t<(Kernel::resident_workgroups > 0)>> = Kernel::resident_workgroups;
 
+/// Empty in passes of the compiler for chips that the kernel's machine does not run on.
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width,
                              resident_workgroups<Kernel>) void entry(const __grid_constant__ typename Kernel::Params params) {
-  extern __shared__ uint4 lds[];
-  typename Kernel::Machine::Wave wave(reinterpret_cast<std::byte*>(lds));
-  Kernel::run(wave, params);
+  if constexpr (Kernel::Machine::compiles_here) {
+    extern __shared__ uint4 lds[];
+    typename Kernel::Machine::Wave wave(reinterpret_cast<std::byte*>(lds));
+    Kernel::run(wave, params);
+  }
 }
 
 /// Whether a kernel is written to start while the kernel before it in the stream still runs: it then waits by itself.

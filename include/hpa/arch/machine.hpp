@@ -9,6 +9,7 @@
 //
 //   width                                  lanes of a wave
 //   runs_on(Arch)                          the chips that it is for: Facts<M> in machines.hpp
+//   compiles_here                          whether the compiler's pass is for one of them, or for the host: elsewhere kernels are empty
 //   decode_waves, lone_decode_waves, plan_waves, plan_shares, reduce_waves, copy_waves, reduce_batch, reduce_pieces,
 //   min_waves_per_simd                     shapes of its kernels
 //   copies_to_lds                          whether tiles come to LDS by asynchronous copies, or to registers by loads  (default: no)
@@ -88,6 +89,7 @@ template <class M>
 struct MachineDefaults {
   static constexpr int width = Facts<M>::width;
   static constexpr bool runs_on(Arch arch) { return Facts<M>::runs_on(arch); }
+  static constexpr bool compiles_here = true;
   static constexpr bool copies_to_lds = false;
   static constexpr bool multiplies(DType, DType) { return false; }
   template <class T, int Threads>

@@ -12,7 +12,16 @@
 
 namespace hpa::arch {
 
+namespace cdna {
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__gfx90a__) && !defined(__gfx942__) && !defined(__gfx950__)
+inline constexpr bool compiles_here = false;
+#else
+inline constexpr bool compiles_here = true;
+#endif
+}  // namespace cdna
+
 struct Cdna : amd::Machine<Cdna> {
+  static constexpr bool compiles_here = cdna::compiles_here;
   static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 16, reduce_waves = 1,
                        copy_waves = 4;   // waves a workgroup, by kernel
   static constexpr int plan_shares = 1;  // workgroups that write for the same sequences

@@ -16,7 +16,16 @@
 
 namespace hpa::arch {
 
+namespace nvidia {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+inline constexpr bool compiles_here = false;
+#else
+inline constexpr bool compiles_here = true;
+#endif
+}  // namespace nvidia
+
 struct Nvidia : MachineDefaults<Nvidia> {
+  static constexpr bool compiles_here = nvidia::compiles_here;
   static constexpr int plan_waves = 32, copy_waves = 4;  // waves a workgroup, by kernel
   static constexpr int plan_shares = 8;                  // workgroups that write for the same sequences
   static constexpr int reduce_waves = 8;                 // they share a row, or have one each
