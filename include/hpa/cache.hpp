@@ -144,7 +144,6 @@ Verdict launch_append_of(Query, Kv, [[maybe_unused]] const DecodeShape& shape, c
 /// code 0). With shape.token_scales the scale of a token and head is max |x| / 127 over its elements that are not NaN.
 template <class Menu = default_menu>
 Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) {
-  using Machine = typename Menu::Machine;
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
   if (Verdict v = check<Menu>(shape, args, device); !v) return v;
@@ -161,12 +160,15 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
       args.v_scale,
       detail::token_scale_view(args.key_token_scales, shape),
       detail::token_scale_view(args.value_token_scales, shape)};
-  Verdict verdict{Status::unsupported, "kv", "no kernel is compiled in"};
-  Menu::query_types::visit(shape.query, [&](auto query) {
-    Menu::kv_types::visit(
-        shape.kv, [&](auto kv) { verdict = detail::launch_append_of<Machine>(query, kv, shape, args, params, device, stream); });
+  return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
+    using Machine = typename decltype(machine)::type;
+    Verdict verdict{Status::unsupported, "kv", "no kernel is compiled in"};
+    Menu::query_types::visit(shape.query, [&](auto query) {
+      Menu::kv_types::visit(
+          shape.kv, [&](auto kv) { verdict = detail::launch_append_of<Machine>(query, kv, shape, args, params, device, stream); });
+    });
+    return verdict;
   });
-  return verdict;
 }
 
 /// Copies blocks inside the caches: all heads, K and V, and their token scales.
@@ -175,7 +177,6 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
   if (Verdict v = check<Menu>(shape, args, device); !v) return v;
-  using Kernel = kernel::CopyBlocksKernel<typename Menu::Machine>;
   const kernel::CopyBlocksParams params{detail::kv_view(args.key_cache, args.key_block_stride, args.key_head_stride, shape),
                                         detail::kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape),
                                         detail::token_scale_view(args.key_token_scales, shape),
@@ -184,9 +185,12 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
                                         args.num_pairs,
                                         shape.head_size * shape.block_size * size_of(shape.kv),
                                         shape.block_size * 4};
-  const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
-  return arch::launch<Kernel>(
-      {detail::grid_x(workgroups, shape.num_kv_heads, device, detail::held<Kernel>(device)), shape.num_kv_heads}, params, stream);
+  return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
+    using Kernel = kernel::CopyBlocksKernel<typename decltype(machine)::type>;
+    const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
+    const int x = detail::grid_x(workgroups, shape.num_kv_heads, device, detail::held<Kernel>(device));
+    return arch::launch<Kernel>({x, shape.num_kv_heads}, params, stream);
+  });
 }
 
 }  // namespace HPA_PLATFORM

@@ -58,7 +58,7 @@ struct RuleTable {
       Rule{bad, "max_total_kv_tokens", "must be positive, or 0 for max_seqs * max_seq_len",
            [](S s, D) { return s.max_total_kv_tokens >= 0; }},
       Rule{bad, "device", "compute_units must be positive", [](S, D d) { return d.compute_units > 0; }},
-      Rule{none, "device", nullptr, [](S, D d) { return Menu::Machine::runs_on(d.arch); }},
+      Rule{none, "device", nullptr, [](S, D d) { return arch::runs_on<typename Menu::Machine>(d.arch); }},
       Rule{none, "query", AxisText<typename Menu::query_types>::text.data, [](S s, D) { return Menu::query_types::has(s.query); }},
       Rule{none, "kv", "16-bit KV must be of the query's type", [](S s, D) { return size_of(s.kv) == 1 || s.kv == s.query; }},
       Rule{none, "kv", AxisText<typename Menu::kv_types>::text.data, [](S s, D) { return Menu::kv_types::has(s.kv); }},

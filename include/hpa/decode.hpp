@@ -16,10 +16,12 @@ template <class Menu = default_menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);
   if (!p.verdict) return p.verdict;
-  Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
-  Menu::dispatch(
-      shape, [&](auto config) { verdict = detail::run_decode<typename Menu::Machine, decltype(config)>(shape, args, p, stream); });
-  return verdict;
+  return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
+    using Machine = typename decltype(machine)::type;
+    Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
+    Menu::dispatch(shape, [&](auto config) { verdict = detail::run_decode<Machine, decltype(config)>(shape, args, p, stream); });
+    return verdict;
+  });
 }
 
 /// plan() and decode() in one call, for callers with one layer.

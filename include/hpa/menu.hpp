@@ -29,7 +29,7 @@ struct axis {
   }
 };
 
-/// A menu of decode kernels for one machine: the product of its axes.
+/// A menu of decode kernels for one machine, or for each of several arch::Machines: the product of its axes.
 template <class MachineType, class QueryTypes, class HeadSizes, class BlockSizes, class FeatureSets, class KvTypes>
 struct menu {
   using Machine = MachineType;

@@ -142,7 +142,7 @@ template <class Menu = default_menu>
 Verdict check(const MergeArgs& args, const Device& device) {
   using Types = typename Menu::query_types;
   if (device.compute_units <= 0) return {Status::invalid_argument, "device", "compute_units must be positive"};
-  if (!Menu::Machine::runs_on(device.arch))
+  if (!arch::runs_on<typename Menu::Machine>(device.arch))
     return {Status::unsupported, "device", detail::no_kernel_for<typename Menu::Machine>(device.arch)};
   if (Verdict v = detail::check_merge_sizes(args); !v) return v;
   if (!Types::has(args.state_type)) return {Status::unsupported, "state_type", detail::AxisText<Types>::text.data};
@@ -160,16 +160,18 @@ Verdict merge_states(const MergeArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
   if (Verdict v = check<Menu>(args, device); !v) return v;
-  Verdict verdict;
-  Menu::query_types::visit(args.state_type, [&](auto state) {
-    Menu::query_types::visit(args.out_type, [&](auto out) {
-      using Machine = typename Menu::Machine;
-      constexpr DType from = decltype(state)::value, to = decltype(out)::value;
-      verdict = detail::merges_16_bytes(args) ? detail::launch_merge<Machine, from, to, 8>(args, device, stream)
-                                              : detail::launch_merge<Machine, from, to, 4>(args, device, stream);
+  return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
+    using Machine = typename decltype(machine)::type;
+    Verdict verdict;
+    Menu::query_types::visit(args.state_type, [&](auto state) {
+      Menu::query_types::visit(args.out_type, [&](auto out) {
+        constexpr DType from = decltype(state)::value, to = decltype(out)::value;
+        verdict = detail::merges_16_bytes(args) ? detail::launch_merge<Machine, from, to, 8>(args, device, stream)
+                                                : detail::launch_merge<Machine, from, to, 4>(args, device, stream);
+      });
     });
+    return verdict;
   });
-  return verdict;
 }
 
 }  // namespace HPA_PLATFORM

@@ -75,7 +75,6 @@ template <class Menu>
 Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream, int partition_tokens) {
   const Prepared p = prepare<Menu>(shape, args, workspace, partition_tokens);
   if (!p.verdict) return p.verdict;
-  using Machine = typename Menu::Machine;
   const std::int64_t table_tokens = std::int64_t{args.block_table_width} * shape.block_size, most = 0x7fffffff;
   const bool sum_can_be_too_large = shape.total_kv_tokens() < std::int64_t{args.num_seqs} * shape.max_seq_len;
   const kernel::PlanParams params{args.seq_lens,
@@ -95,8 +94,11 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
                                   p.parts.items,
                                   p.parts.split_rows,
                                   p.parts.shares};
-  return args.num_seqs <= kernel::PlanStride<Machine>::sequences ? launch_plan<Machine, true>(shape.split, params, stream)
-                                                                 : launch_plan<Machine, false>(shape.split, params, stream);
+  return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
+    using Machine = typename decltype(machine)::type;
+    return args.num_seqs <= kernel::PlanStride<Machine>::sequences ? launch_plan<Machine, true>(shape.split, params, stream)
+                                                                   : launch_plan<Machine, false>(shape.split, params, stream);
+  });
 }
 
 }  // namespace detail

@@ -52,7 +52,7 @@ struct ArchText {
     built.add("; this build has kernels for ");
     bool first = true;
     for (const Arch arch : AllArchs::values)
-      if (Machine::runs_on(arch)) {
+      if (arch::runs_on<Machine>(arch)) {
         if (!first) built.add(", ");
         built.add(arch);
         first = false;

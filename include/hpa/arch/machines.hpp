@@ -1,7 +1,10 @@
 // Which machines there are, by name alone: as much as host code needs to choose one. What a machine must have: machine.hpp.
 #pragma once
 
+#include <utility>
+
 #include "hpa/arch/arch.hpp"
+#include "hpa/status.hpp"
 
 namespace hpa::arch {
 
@@ -40,5 +43,53 @@ using DefaultMachine = Nvidia;
 #else
 using DefaultMachine = HostMachine<Cdna>;
 #endif
+
+/// Several machines of one platform, for programs that serve them all. A device gets the first that runs on it.
+template <class... List>
+struct Machines {};
+
+/// Stands for a machine where a value is wanted.
+template <class M>
+struct MachineTag {
+  using type = M;
+};
+
+namespace machines {
+template <class F>
+Verdict dispatch(Machines<>, Arch, F&&) {
+  return {Status::unsupported, "device", "no machine of this build runs on it"};
+}
+template <class First, class... Rest, class F>
+Verdict dispatch(Machines<First, Rest...>, Arch arch, F&& f) {
+  return Facts<First>::runs_on(arch) ? f(MachineTag<First>{}) : dispatch(Machines<Rest...>{}, arch, std::forward<F>(f));
+}
+template <class... List>
+constexpr bool one_runs_on(Machines<List...>, Arch arch) {
+  return (Facts<List>::runs_on(arch) || ...);
+}
+
+/// One machine is a list of one.
+template <class M>
+struct ListOf {
+  using type = Machines<M>;
+};
+template <class... List>
+struct ListOf<Machines<List...>> {
+  using type = Machines<List...>;
+};
+}  // namespace machines
+
+/// Whether a machine, or one of several Machines, runs on a chip.
+template <class M>
+constexpr bool runs_on(Arch arch) {
+  return machines::one_runs_on(typename machines::ListOf<M>::type{}, arch);
+}
+
+/// f(MachineTag<..>{}) -> Verdict, for the machine M or for that one of several Machines that a device gets. The one place where a machine
+/// is chosen at run time.
+template <class M, class F>
+Verdict dispatch_machine(Arch arch, F&& f) {
+  return machines::dispatch(typename machines::ListOf<M>::type{}, arch, std::forward<F>(f));
+}
 
 }  // namespace hpa::arch
