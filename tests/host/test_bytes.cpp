@@ -50,3 +50,16 @@ TEST_CASE("the comparison finds a wrong code, a wrong element and a NaN that is 
   CHECK(hpa::test::wrong_code<DType::i8>({1.f, 2.f, -1.f, 300.f}, {0x7fff0201}) == "");
   CHECK(hpa::test::wrong_code<DType::i8>({1.f, 2.f, -1.f, 300.f}, {0x80ff0201}) != "");
 }
+
+TEST_CASE("integer rounding to bf16 is exact, and keeps every NaN whose payload was dropped", "[bytes]") {
+  int wrong = 0;
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      const float value = hpa::float_of(upper << 16 | lower);
+      const std::uint32_t rounded = hpa::arch::round_to_bf16(hpa::bits_of(hpa::arch::drop_payload(value))) >> 16;
+      const float result = Format<DType::bf16>::decode(rounded);
+      wrong += value == value ? rounded != Format<DType::bf16>::encode(value) : result == result;
+    }
+  CHECK(wrong == 0);
+  CHECK(hpa::arch::round_to_bf16(0xffffffffu) >> 16 == 0);  // why the payload must go
+}

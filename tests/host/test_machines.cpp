@@ -93,6 +93,7 @@ TEMPLATE_LIST_TEST_CASE("a machine has the conversions and functions of the list
   using M = TestType;
   CHECK(M::template unpack<DType::bf16>(M::template pack<DType::bf16>(1.5f, -2.f), 0) == 1.5f);
   CHECK(M::template unpack<DType::f16>(M::template pack<DType::f16>(1.5f, -2.f), 1) == -2.f);
+  CHECK(M::template pack_plain<DType::bf16>(1.5f, -2.f) == M::template pack<DType::bf16>(1.5f, -2.f));
   const std::uint32_t probabilities = M::template pack_probabilities<DType::f16>(0.5f, 1.f);
   CHECK(M::template unpack<DType::f16>(probabilities, 0) == 0.5f);
   CHECK(M::template unpack<DType::f16>(probabilities, 1) == 1.f);

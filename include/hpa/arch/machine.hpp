@@ -23,7 +23,8 @@
 //   BlockScan<T, Threads>                  available, lds_bytes, exclusive(T& value, std::byte* lds) -> T     (default: NoBlockScan)
 //   Wave                                   below
 //
-//   pack<Type>(low, high) -> word          two floats as 16-bit elements, rounded to nearest even; NaN stays NaN
+//   pack<Type>(low, high) -> word          two floats as 16-bit elements, rounded to nearest even; every NaN stays one
+//   pack_plain<Type>(low, high)            the same of floats whose NaNs carry nothing: those of products, or of drop_payload()  (default: pack)
 //   pack_probabilities<Type>(low, high)    the same, may truncate: sums are taken of what it gave                       (default: pack)
 //   unpack<Type>(word, half) -> float      exactly
 //   widen<From, To>(codes) -> Words<2>     four 8-bit codes as 16-bit elements, exactly; NaN gives NaN, Inf Inf
@@ -80,6 +81,7 @@
 
 #include "hpa/arch/machines.hpp"
 #include "hpa/arch/portable_bytes.hpp"
+#include "hpa/arch/portable_rounding.hpp"
 #include "hpa/arch/products.hpp"
 
 namespace hpa::arch {
@@ -95,6 +97,10 @@ struct MachineDefaults {
   template <class T, int Threads>
   using BlockScan = NoBlockScan;
 
+  template <DType Type>
+  static HPA_DEVICE std::uint32_t pack_plain(float low, float high) {
+    return M::template pack<Type>(low, high);
+  }
   template <DType Type>
   static HPA_DEVICE std::uint32_t pack_probabilities(float low, float high) {
     return M::template pack<Type>(low, high);

@@ -99,8 +99,8 @@ struct EightBits {
       HPA_UNROLL
       for (int i = 0; i < 2 * N; ++i) {
         const std::uint32_t pair = operand[lane].word[i / 2] >> (16 * (i % 2));
-        wide[lane].word[i] = Machine::template pack<To>(float(std::int8_t(pair)) * scale(lane, 2 * i),
-                                                        float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
+        wide[lane].word[i] = Machine::template pack_plain<To>(float(std::int8_t(pair)) * scale(lane, 2 * i),
+                                                              float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
       }
     });
     return wide;

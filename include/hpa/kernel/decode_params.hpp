@@ -1,6 +1,7 @@
 // The parameters of a decode kernel. An instance has those of what it can do, and no others.
 #pragma once
 
+#include "hpa/arch/portable_rounding.hpp"
 #include "hpa/config.hpp"
 #include "hpa/kernel/kv_view.hpp"
 #include "hpa/kernel/masks.hpp"
@@ -66,7 +67,7 @@ template <class C, class Wave>
 HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params) {
   if constexpr (size_of(C::kv) == 1) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
-    if (scales.v_scale != nullptr) return wave.uniform(scales.v_scale);
+    if (scales.v_scale != nullptr) return arch::drop_payload(wave.uniform(scales.v_scale));
   }
   return 1.f;
 }

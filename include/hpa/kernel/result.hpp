@@ -1,6 +1,7 @@
 // Where results go: the output itself, or partials for the reduce kernel.
 #pragma once
 
+#include "hpa/arch/portable_rounding.hpp"
 #include "hpa/arch/products.hpp"
 #include "hpa/kernel/query_rows.hpp"
 
@@ -62,7 +63,8 @@ HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Fi
   constexpr bool general = std::is_same_v<Finish, FinishParams>;
   const bool empty = state.total == 0.f || state.total < 0.f;  // NaN is not empty
   if constexpr (general)
-    if (finish.sinks != nullptr && !empty) add_sink<M>(M::Wave::template load<float>(finish.sinks + head) * log2_e, sum, state);
+    if (finish.sinks != nullptr && !empty)
+      add_sink<M>(arch::drop_payload(M::Wave::template load<float>(finish.sinks + head)) * log2_e, sum, state);
   const float divide = empty ? 0.f : M::reciprocal(state.total);
   if (result.lse != nullptr && element == 0)
     M::Wave::store(result.lse + row * result.num_heads + head,
@@ -75,7 +77,8 @@ HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Fi
     }
   Words<2> packed{{0, 0}};
   if (!empty)
-    packed = {{M::template pack<Out>(sum[0] * divide, sum[1] * divide), M::template pack<Out>(sum[2] * divide, sum[3] * divide)}};
+    packed = {{M::template pack_plain<Out>(sum[0] * divide, sum[1] * divide),
+               M::template pack_plain<Out>(sum[2] * divide, sum[3] * divide)}};
   M::Wave::store(result.out.at(row, head) + element * size_of(Out), packed);
 }
 

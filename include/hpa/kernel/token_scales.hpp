@@ -37,7 +37,7 @@ class ScalesAhead {
   /// `lds` is the wave's own.
   HPA_DEVICE TileScales stage(const typename M::Wave& wave, const TokenScaleParams& scales, float* lds) const {
     if (!scales.given()) return {nullptr, nullptr};
-    wave.each_afresh([&](int lane) { lds[lane] = scale_[lane]; });
+    wave.each_afresh([&](int lane) { lds[lane] = arch::drop_payload(scale_[lane]); });
     return {lds, lds + Traits::tokens};
   }
 

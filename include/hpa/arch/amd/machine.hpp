@@ -15,16 +15,15 @@ inline constexpr bool rounds_to_bf16 = true;  // by one instruction for two floa
 inline constexpr bool rounds_to_bf16 = false;
 #endif
 
-/// Rounded to nearest even. Without the instruction a NaN stays one only if its lower half is zero, as it is when it comes from the
-/// matrix products or from the hardware.
+/// Rounded to nearest even. A NaN stays one if its lower half is zero, as when it comes from the matrix products; others where the chip
+/// rounds by itself.
 HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (rounds_to_bf16) {
     using BFloat2 = __bf16 __attribute__((ext_vector_type(2)));
     return __builtin_bit_cast(std::uint32_t, BFloat2{__bf16(low), __bf16(high)});
   }
-  const auto rounded = [](std::uint32_t bits) { return bits + 0x7fff + (bits >> 16 & 1); };
-  return __builtin_amdgcn_perm(rounded(bits_of(high)), rounded(bits_of(low)), 0x07060302);
+  return __builtin_amdgcn_perm(round_to_bf16(bits_of(high)), round_to_bf16(bits_of(low)), 0x07060302);
 #else
   return 0;
 #endif
@@ -39,7 +38,14 @@ struct Machine : MachineDefaults<M> {
 
   // conversions and functions of one float
   template <DType Type>
-  static HPA_DEVICE std::uint32_t pack([[maybe_unused]] float low, [[maybe_unused]] float high) {
+  static HPA_DEVICE std::uint32_t pack(float low, float high) {
+    if constexpr (Type == DType::bf16 && !rounds_to_bf16)
+      return pack_plain<Type>(drop_payload(low), drop_payload(high));
+    else
+      return pack_plain<Type>(low, high);
+  }
+  template <DType Type>
+  static HPA_DEVICE std::uint32_t pack_plain([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
     if constexpr (Type == DType::f16) {
       using Half2 = _Float16 __attribute__((ext_vector_type(2)));

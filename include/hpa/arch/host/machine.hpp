@@ -51,6 +51,14 @@ struct EmulatedMachine : MachineDefaults<HostMachine<Of>> {
 template <>
 struct HostMachine<Cdna> : EmulatedMachine<Cdna> {
   static constexpr int plan_shares = 1;  // workgroups that write for the same sequences
+  /// As gfx90a and gfx942, whose bf16 is rounded by integer arithmetic.
+  template <DType Type>
+  static std::uint32_t pack_plain(float low, float high) {
+    if constexpr (Type == DType::bf16)
+      return round_to_bf16(bits_of(low)) >> 16 | (round_to_bf16(bits_of(high)) & 0xffff0000u);
+    else
+      return EmulatedMachine::template pack<Type>(low, high);
+  }
   /// As gfx942: whether keys of 8 bits are multiplied as they are.
   static constexpr bool multiplies(DType query, DType kv) { return query == DType::bf16 && kv == DType::e4m3_fnuz; }
   template <DType Query, DType Kv, int>
