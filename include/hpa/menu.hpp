@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "hpa/arch/launch.hpp"
+#include "hpa/arch/machines.hpp"
 #include "hpa/config.hpp"
 #include "hpa/shape.hpp"
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "hpa/arch/launch.hpp"
 #include "hpa/check.hpp"
 #include "hpa/detail/grid.hpp"
 #include "hpa/detail/views.hpp"

@@ -1,6 +1,7 @@
 // plan(): lengths -> work list, on the device. Once a step; every layer of the step decodes by it.
 #pragma once
 
+#include "hpa/arch/launch.hpp"
 #include "hpa/check.hpp"
 #include "hpa/device.hpp"
 #include "hpa/kernel/balanced_plan_kernel.hpp"

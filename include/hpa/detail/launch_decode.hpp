@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "hpa/arch/launch.hpp"
 #include "hpa/detail/call_params.hpp"
 #include "hpa/detail/grid.hpp"
 #include "hpa/kernel/decode_kernel.hpp"
