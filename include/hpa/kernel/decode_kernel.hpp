@@ -32,7 +32,7 @@ struct DecodeKernel {
   static constexpr int merge_bytes = rows_a_pass * row_bytes;
   static constexpr int states_offset =
       QueryTile<M, C, Waves>::Staged::lds_bytes;  // waves still read the query when the first one writes its state
-  static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
+  static constexpr int states_bytes = waves * Products::rows * int(sizeof(RowState));
   static constexpr int facts_offset = states_offset + states_bytes;
   static constexpr int edge_offset = facts_offset + (C::general ? Products::rows * int(sizeof(RowFacts)) : 0);
   static constexpr int scales_offset = edge_offset + (C::general ? int(sizeof(EdgeFacts)) : 0);
@@ -163,6 +163,10 @@ struct DecodeKernel {
     });
   }
 
+  struct Weights {
+    float of[waves];
+  };
+
   /// The waves' outputs become one, `rows_a_pass` rows at a time: states through LDS, then outputs through the same LDS.
   static HPA_DEVICE void merge_waves(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Rows& rows,
                                      Stream& stream) {
@@ -170,15 +174,15 @@ struct DecodeKernel {
     const ResultView result = again(wave, params, p).result;
     const auto finish = wave.template reread<FinishOf<C::general>>(params);
     const float value_scale = kernel::value_scale<C>(wave, params);
-    auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset);
+    auto* const states = reinterpret_cast<RowState*>(wave.lds() + states_offset);
     auto* const outputs = reinterpret_cast<Floats4*>(wave.lds());
     for (int first = 0; first < rows.count; first += rows_a_pass) {
       if (first > 0) wave.barrier();  // the pass before has been read
       write_states(wave, states, stream);
       wave.barrier();
-      Lane<PartialState> merged;
-      Lane<float> weights[waves];
-      wave.each([&](int lane) { weigh(states, row_of(wave, lane, first), merged[lane], weights, lane); });
+      Lane<RowState> merged;
+      Lane<Weights> weights;
+      wave.each([&](int lane) { weigh(states, row_of(wave, lane, first), merged[lane], weights[lane].of); });
       wave.barrier();
       write_outputs(wave, outputs, first, stream.softmax);
       wave.barrier();
@@ -190,7 +194,7 @@ struct DecodeKernel {
         for (int w = 0; w < waves; ++w) {
           const Floats4 part = outputs[place_of(w, row - first, chunk)];
           HPA_UNROLL
-          for (int i = 0; i < 4; ++i) sum[i] = sum[i] + part[i] * weights[w][lane];
+          for (int i = 0; i < 4; ++i) sum[i] = sum[i] + part[i] * weights[lane].of[w];
         }
         store_item<M, C>(result, finish, item, rows.at(row), 4 * chunk, sum * value_scale, merged[lane]);
       });
@@ -204,8 +208,8 @@ struct DecodeKernel {
     return (wave * rows_a_pass + row) * chunks + (chunk & ~7) + ((chunk ^ row) & 7);
   }
 
-  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const Stream& stream) {
-    PartialState* const own = states + wave.index() * Products::rows;
+  static HPA_DEVICE void write_states(const Wave& wave, RowState* states, const Stream& stream) {
+    RowState* const own = states + wave.index() * Products::rows;
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int slot = 0; slot < Products::row_slots; ++slot) {
@@ -214,26 +218,19 @@ struct DecodeKernel {
         HPA_UNROLL
         for (int i = 0; i < 4; ++i)
           if (Products::output_element(lane, i) == 0)
-            own[Products::output_row(lane, slot, i)].total = stream.met_negative_id() ? -1.f : stream.softmax.total[slot][lane][i];
+            own[Products::output_row(lane, slot, i)].total =
+                stream.met_negative_id() ? RowState::failed_total : stream.softmax.total[slot][lane][i];
       }
     });
   }
 
-  static HPA_DEVICE void weigh(const PartialState* states, int row, PartialState& merged, Lane<float> (&weights)[waves], int lane) {
-    merged = {Softmax::unset, 0.f};
+  static HPA_DEVICE void weigh(const RowState* states, int row, RowState& merged, float (&weights)[waves]) {
     row %= Products::
         rows;  // threads past the last row do some row's work again: a branch would keep the weights alive in the tile loop
-    bool failed = false;
+    RowState of_waves[waves];
     HPA_UNROLL
-    for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, states[w * Products::rows + row].maximum);
-    HPA_UNROLL
-    for (int w = 0; w < waves; ++w) {
-      const PartialState state = states[w * Products::rows + row];
-      weights[w][lane] = M::exp2(state.maximum - merged.maximum);
-      merged.total += state.total * weights[w][lane];
-      failed = failed || state.total < 0.f;
-    }
-    if (failed) merged.total = -1.f;
+    for (int w = 0; w < waves; ++w) of_waves[w] = states[w * Products::rows + row];
+    merged = RowState::merged<M>(of_waves, weights);
   }
 
   static HPA_DEVICE void write_outputs(const Wave& wave, Floats4* outputs, int first, const RunningSoftmax<M, C>& softmax) {

@@ -40,7 +40,7 @@ struct RingKernel {
   // The next item's query is asked for an item ahead, or where registers are short only when the output has left them.
   static constexpr bool query_is_early = Products::rows == 8;
   static constexpr int outputs_bytes = waves * Products::rows * row_floats * int(sizeof(float));
-  static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
+  static constexpr int states_bytes = waves * Products::rows * int(sizeof(RowState));
   static constexpr int outputs_offset = waves * Stream::lds_bytes;
   static constexpr int states_offset = outputs_offset + merge_buffers * outputs_bytes;
   static constexpr int bookkeeping_offset = states_offset + merge_buffers * states_bytes;
@@ -110,7 +110,7 @@ struct RingKernel {
     }
     if (met_negative_id) report(wave, p.header, PlanError::block_id_negative, item.sequence);
     const std::int32_t active = tiles < waves ? tiles : waves;
-    auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset + buffer * states_bytes);
+    auto* const states = reinterpret_cast<RowState*>(wave.lds() + states_offset + buffer * states_bytes);
     auto* const outputs = reinterpret_cast<float*>(wave.lds() + outputs_offset + buffer * outputs_bytes);
     if (wave.index() < active) {
       write_states(wave, states, softmax, met_negative_id);
@@ -183,14 +183,15 @@ struct RingKernel {
     });
   }
 
-  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const Softmax& softmax, bool met_negative_id) {
-    PartialState* const own = states + wave.index() * Products::rows;
+  static HPA_DEVICE void write_states(const Wave& wave, RowState* states, const Softmax& softmax, bool met_negative_id) {
+    RowState* const own = states + wave.index() * Products::rows;
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < Softmax::lane_rows; ++i) {
         const int row = Products::score_row(lane, i);
         const float total = softmax.total[i / Products::slot_rows][lane][i % Products::slot_rows];
-        if (lane == Products::score_lane_of(row)) own[row] = {softmax.reference[i][lane], met_negative_id ? -1.f : total};
+        if (lane == Products::score_lane_of(row))
+          own[row] = {softmax.reference[i][lane], met_negative_id ? RowState::failed_total : total};
       }
     });
   }
@@ -212,7 +213,7 @@ struct RingKernel {
   }
 
   /// The outputs of the first `active` waves become one. A thread merges four elements of a row at a time.
-  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, const PartialState* states,
+  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, const RowState* states,
                                      const float* outputs, std::int32_t active) {
     const float value_scale = kernel::value_scale<C>(wave, p);
     wave.each([&](int lane) {
@@ -220,25 +221,18 @@ struct RingKernel {
         const int row = piece / chunks, element = piece % chunks * 4;
         // An inactive wave left nothing: the first wave's stands in, with no weight.
         const auto from = [&](int w) { return (w < active ? w : 0) * Products::rows + row; };
-        PartialState state[waves], merged{Softmax::unset, 0.f};
+        RowState state[waves];
+        float weight[waves];
         Floats4 part[waves], sum = Floats4::zero();
         HPA_UNROLL
         for (int w = 0; w < waves; ++w) state[w] = states[from(w)];
         HPA_UNROLL
         for (int w = 0; w < waves; ++w) part[w] = *reinterpret_cast<const Floats4*>(outputs + from(w) * row_floats + element);
+        RowState merged = RowState::merged<M>(state, weight, active);
+        // No tokens at all: what the first wave's place in LDS holds was not written.
+        if (active == 0) merged = RowState::none();
         HPA_UNROLL
-        for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, state[w].maximum);
-        bool failed = false;
-        HPA_UNROLL
-        for (int w = 0; w < waves; ++w) {
-          const float weight = w < active ? M::exp2(state[w].maximum - merged.maximum) : 0.f;
-          merged.total += state[w].total * weight;
-          failed = failed || state[w].total < 0.f;
-          sum = sum + part[w] * weight;
-        }
-        // No tokens at all: what the first wave's place holds is nobody's.
-        if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
-        if (failed) merged.total = -1.f;
+        for (int w = 0; w < waves; ++w) sum = sum + part[w] * weight[w];
         store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), item, rows.at(row), element, sum * value_scale,
                          merged);
       }
