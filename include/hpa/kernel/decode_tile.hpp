@@ -41,6 +41,11 @@ class WaveStream {
   using Lane = typename M::template Lane<T>;
   using Query = typename QueryTile<M, C, Waves>::Staged;
   using Operand = typename Query::Operand;
+  /// The query in LDS: operands, and what staging left behind them.
+  struct alignas(16) StagedRows {
+    Operand operand[Query::lds_bytes / int(sizeof(Operand))];
+  };
+  static_assert(Query::lds_bytes % sizeof(Operand) == 0, "what lies behind the operands fills operands");
 
   RunningSoftmax<M, C> softmax;
 

@@ -33,8 +33,12 @@ struct ReduceKernel {
   static constexpr int lanes_a_head = HeadSize / 4 / pieces, piece_elements = HeadSize / pieces;
   static constexpr int heads_a_wave = M::width / lanes_a_head;
   static constexpr int batch = M::reduce_batch;  // partials that a wave has in flight at a time
-  static constexpr int states_offset = waves * pieces * M::width * int(sizeof(Floats4));
-  static constexpr int lds_bytes = RowWaves == 1 ? 0 : states_offset + waves * M::width * int(sizeof(RowState));
+  /// Where the waves that share a row meet.
+  struct Lds {
+    Floats4 sum[waves][pieces][M::width];
+    RowState state[waves][M::width];
+  };
+  static constexpr int lds_bytes = RowWaves == 1 ? 0 : int(sizeof(Lds));
   static_assert(M::width % lanes_a_head == 0 && (RowWaves == 1 || RowWaves == waves));
 
   /// Grid x covers split rows, grid y covers heads.
@@ -118,13 +122,11 @@ struct ReduceKernel {
 
   /// The first wave's become those of all waves, in order.
   static HPA_DEVICE void exchange(Wave& wave, Lane<Merged>& merged) {
-    auto* const sums = reinterpret_cast<Floats4*>(wave.lds());
-    auto* const states = reinterpret_cast<RowState*>(wave.lds() + states_offset);
-    const auto place = [&](int w, int lane, int piece) { return (w * pieces + piece) * M::width + lane; };
+    auto& lds = *reinterpret_cast<Lds*>(wave.lds());
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int piece = 0; piece < pieces; ++piece) sums[place(wave.index(), lane, piece)] = merged[lane].sum[piece];
-      states[wave.index() * M::width + lane] = merged[lane].state;
+      for (int piece = 0; piece < pieces; ++piece) lds.sum[wave.index()][piece][lane] = merged[lane].sum[piece];
+      lds.state[wave.index()][lane] = merged[lane].state;
     });
     wave.barrier();
     if (wave.index() != 0) return;
@@ -132,12 +134,12 @@ struct ReduceKernel {
       RowState state[waves];
       float weight[waves];
       HPA_UNROLL
-      for (int w = 0; w < waves; ++w) state[w] = states[w * M::width + lane];
+      for (int w = 0; w < waves; ++w) state[w] = lds.state[w][lane];
       Merged all{RowState::merged<M>(state, weight)};
       HPA_UNROLL
       for (int w = 0; w < waves; ++w) {
         HPA_UNROLL
-        for (int piece = 0; piece < pieces; ++piece) all.sum[piece] = all.sum[piece] + sums[place(w, lane, piece)] * weight[w];
+        for (int piece = 0; piece < pieces; ++piece) all.sum[piece] = all.sum[piece] + lds.sum[w][piece][lane] * weight[w];
       }
       merged[lane] = all;
     });

@@ -144,12 +144,19 @@ class RingStream {
       C::token_scales,
       typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values, typename Tile::Scales, typename Tile::Scales>,
       typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values>>;
-  static constexpr int lds_bytes = stages * Tile::bytes;  // a wave
-  static constexpr int bookkeeping_bytes = 8 * stages;    // a wave, whatever Copies needs
-  static_assert(stages >= 2 && Copies::bookkeeping_bytes <= bookkeeping_bytes);
+  /// A wave's stages in LDS.
+  struct alignas(16) Ring {
+    std::byte stage[stages][Tile::bytes];
+  };
+  /// What Copies needs in LDS.
+  struct alignas(8) Bookkeeping {
+    std::byte stage[stages][8];
+  };
+  static_assert(stages >= 2 && Copies::bookkeeping_bytes <= int(sizeof(Bookkeeping)));
 
-  HPA_DEVICE RingStream(Wave& wave, std::byte* ring, std::byte* bookkeeping, const Cursor& cursor)
-      : cursor_(cursor), ring_(ring), copies_(wave, bookkeeping) {}
+  /// `rings` and `bookkeeping` are those of the workgroup's waves.
+  HPA_DEVICE RingStream(Wave& wave, Ring (&rings)[Waves], Bookkeeping (&bookkeeping)[Waves], const Cursor& cursor)
+      : cursor_(cursor), ring_(own(wave, rings)), copies_(wave, own(wave, bookkeeping)) {}
 
   /// Asks for the wave's first tiles, `early` of them before the kernel before this one has ended.
   HPA_DEVICE void open(Wave& wave, int early) {
@@ -195,6 +202,11 @@ class RingStream {
   }
 
  private:
+  /// The wave's, by 32-bit arithmetic: 64-bit offsets cost a register that the 16-row kernels have not.
+  template <class T>
+  static HPA_DEVICE std::byte* own(const Wave& wave, T (&of_waves)[Waves]) {
+    return reinterpret_cast<std::byte*>(of_waves) + wave.index() * int(sizeof(T));
+  }
   HPA_DEVICE std::byte* place_of(int stage) const { return ring_ + stage * Tile::bytes; }
 
   Cursor cursor_;

@@ -17,7 +17,10 @@ template <class M, class C>
 class ScalesAhead {
  public:
   using Traits = TileTraits<M, C>;
-  static constexpr int lds_bytes = M::width * int(sizeof(float));  // a wave
+  /// A wave's place in LDS: the scales of a tile's keys, then of its values.
+  struct alignas(16) Lds {
+    float scale[M::width];
+  };
 
   /// Once an item, before the first request.
   HPA_DEVICE void start(const typename M::Wave& wave, const TokenScaleParams& scales) {
