@@ -7,6 +7,7 @@
 #include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/decode_tile.hpp"
 #include "hpa/kernel/wave_merge.hpp"
+#include "hpa/kernel/work_queue.hpp"
 
 namespace hpa::kernel {
 
@@ -74,26 +75,21 @@ struct DecodeKernel {
     const std::int32_t workgroups = wave.loaded(wave.workgroups_x());
     const DecodeParams p = wave.loaded(static_cast<const DecodeParams&>(params));
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
-    std::int32_t i = wave.workgroup_x(), end = header.num_items, step = workgroups;
-    if (p.shares != nullptr) {
-      end = wave.uniform(p.shares + i + 1), i = wave.uniform(p.shares + i), step = 1;
-      if (i >= end) i = end = 0;
-    }
-    // Beside the header: the list is never shorter than the grid is wide.
-    Item item = wave.uniform(p.items + i);
+    ItemQueue queue(wave, p, header.num_items, wave.workgroup_x(), wave.workgroup_x(), workgroups);
+    Item item = queue.read(wave, p.items);  // asked for beside the header
     const std::int32_t kv_head = wave.workgroup_y(), part = wave.workgroup_z();
     const Cache cache = wave.loaded(cache_of(wave, p));
     Rows rows = wave.loaded(Rows::of(kv_head, part, p.gqa, item));
     item = wave.loaded(item);
     if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
-    if (i >= end) return;
+    if (queue.at_end()) return;
     Ahead ahead;
     ahead.request(wave, p, item, rows);
     for (;;) {
       if (!C::general || rows.count > 0) decode_item(wave, again(wave, params, p), params, item, cache, rows, ahead);
-      i += step;
-      if (i >= end) return;
-      item = wave.uniform(again(wave, params, p).items + i);
+      queue.next();
+      if (queue.at_end()) return;
+      item = queue.read(wave, again(wave, params, p).items);
       if constexpr (C::general) rows = Rows::of(kv_head, part, p.gqa, item);
       ahead.request(wave, again(wave, params, p), item, rows);
       wave.barrier();  // LDS is free for the next item
