@@ -117,8 +117,8 @@ using Elements = std::conditional_t<size_of(Kv) == 2, SixteenBits, EightBits<Mac
 ///               two steps, the first half of them for the first step
 ///   query    B: row i, the same elements
 ///   scores   D: row i, tokens 8 g + 4 product .. + 4, which packed is the B operand of the output product
-///   values   A: element i of 16, tokens 8 g .. 8 g + 8
-///   output   D: row i, elements 4 g .. 4 g + 4 of 16
+///   values   A: element 16 dim + i in step `dim` of output(), tokens 8 g .. 8 g + 8
+///   output   D: row i, elements 16 dim + 4 g .. + 4
 template <class Instruction, class Kv = SixteenBits>
 struct CdnaProducts {
   static constexpr int width = 64;
@@ -149,9 +149,11 @@ struct CdnaProducts {
   }
   static HPA_HOST_DEVICE constexpr int score_row(int lane, int) { return lane % 16; }
   static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 8 * (lane / 16) + (4 * product + i); }
-  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {8 * (lane / 16) + i, lane % 16}; }
+  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int dim, int i) {
+    return {8 * (lane / 16) + i, dim_step * dim + lane % 16};
+  }
   static HPA_HOST_DEVICE constexpr int output_row(int lane, int, int) { return lane % 16; }
-  static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return 4 * (lane / 16) + i; }
+  static HPA_HOST_DEVICE constexpr int output_element(int lane, int dim, int i) { return dim_step * dim + (4 * (lane / 16) + i); }
   /// The lanes that hold scores of one row differ in these bits.
   static constexpr int token_lane_bits = 2;
   static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return i == 0 ? 16 : 32; }
@@ -212,8 +214,8 @@ constexpr DType output_type(DType query, DType kv) { return size_of(kv) == 1 && 
 ///               4 c .. 4 c + 4, two steps an operand
 ///   query    B: row r of the slot, the same elements
 ///   scores   D: the same tokens, rows 2 c and 2 c + 1 of the slot
-///   values   A: elements r and r + 8 of 16, tokens 4 c .. 4 c + 4
-///   output   D: elements r and r + 8, rows 2 c and 2 c + 1 of the slot
+///   values   A: elements 16 dim + r and + 8 in step `dim` of output(), tokens 4 c .. 4 c + 4
+///   output   D: the same elements, rows 2 c and 2 c + 1 of the slot
 ///
 /// So numbered, the eight keys of a matrix lie in eight different bank groups of LDS, a lane's values are 8 bytes of a row, and a
 /// lane's output rows are its score rows. Packed scores become the output product's operand by a transpose of 8x8 matrices.
@@ -254,9 +256,13 @@ struct WarpProducts {
   }
   static HPA_HOST_DEVICE constexpr int score_row(int lane, int row) { return 8 * (row / 2) + 2 * (lane % 4) + row % 2; }
   static HPA_HOST_DEVICE constexpr int score_token(int lane, int, int i) { return token_of(lane / 4, i / 2); }
-  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {4 * (lane % 4) + i % 4, lane / 4 + 8 * (i / 4)}; }
+  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int dim, int i) {
+    return {4 * (lane % 4) + i % 4, dim_step * dim + (lane / 4 + 8 * (i / 4))};
+  }
   static HPA_HOST_DEVICE constexpr int output_row(int lane, int slot, int i) { return 8 * slot + 2 * (lane % 4) + i % 2; }
-  static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return lane / 4 + 8 * (i / 2); }
+  static HPA_HOST_DEVICE constexpr int output_element(int lane, int dim, int i) {
+    return dim_step * dim + (lane / 4 + 8 * (i / 2));
+  }
   static constexpr int token_lane_bits = 3;
   static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return 4 << i; }
   static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return row % 8 / 2; }

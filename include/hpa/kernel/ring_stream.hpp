@@ -120,9 +120,8 @@ class StagedTile {
     constexpr int words_a_run = Products::value_run * size_of(C::kv) / 4;
     HPA_UNROLL
     for (int word = 0; word < Products::value_words; word += words_a_run) {
-      const Place at = Products::value_at(lane, 4 / size_of(C::kv) * word);
-      const auto* const from =
-          data_ + Keys::bytes + Slab::value_offset(0, dim * Products::dim_step + at.element) + at.token * size_of(C::kv);
+      const Place at = Products::value_at(lane, dim, 4 / size_of(C::kv) * word);
+      const auto* const from = data_ + Keys::bytes + Slab::value_offset(0, at.element) + Slab::value_offset(at.token, 0);
       const auto run = *reinterpret_cast<const Words<words_a_run>*>(from);
       HPA_UNROLL
       for (int i = 0; i < words_a_run; ++i) values.word[word + i] = run.word[i];

@@ -77,12 +77,11 @@ struct ValueTile {
 
   HPA_DEVICE void request(const typename M::Wave& wave, int dim, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
-      const Place first = Products::value_at(lane, 0);
+      const Place first = Products::value_at(lane, 0, 0);
       const char* start =
           cache.slab(blocks.block_of(first.token)) + Traits::Slab::value_offset(blocks.slot_of(first.token), first.element);
       load_runs<typename M::Wave, C::kv, Products::value_run>(wave, operand[dim][lane], [&](int i) {
-        return start +
-               Traits::Slab::value_offset(0, dim * Products::dim_step + Products::value_at(lane, i).element - first.element);
+        return start + Traits::Slab::value_offset(0, Products::value_at(lane, dim, i).element - first.element);
       });
     });
   }

@@ -67,7 +67,7 @@ class ValueScales {
     wave.each_afresh([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < tokens; ++i) {
-        const int token = Products::value_at(lane, i).token;
+        const int token = Products::value_at(lane, 0, i).token;
         scale_[i][lane] = scales == nullptr ? 1.f : float_of(bits_of(scales[token]) & visible.mask(token));
       }
     });
@@ -76,7 +76,7 @@ class ValueScales {
   template <class D, class A, class B>
   HPA_DEVICE void output(const typename M::Wave& wave, D& sum, const A& values, const B& probabilities) const {
     Products::output_scaled(wave, sum, values, probabilities, [&](int lane, int element) {
-      return scale_[Products::value_at(0, element).token - Products::value_at(0, 0).token][lane];
+      return scale_[Products::value_at(0, 0, element).token - Products::value_at(0, 0, 0).token][lane];
     });
   }
 

@@ -102,7 +102,7 @@ class ValueMask {
     constexpr std::uint32_t element = size_of(C::kv) == 2 ? 0xffffu : 0xffu;
     HPA_UNROLL
     for (int word = 0; word < Products::value_words; ++word) {
-      const int token = Products::value_at(lane, elements_a_word * word).token;
+      const int token = Products::value_at(lane, 0, elements_a_word * word).token;
       keep_[word] = 0;
       HPA_UNROLL
       for (int i = 0; i < elements_a_word; ++i) keep_[word] |= seen.has(token + i) ? element << (8 * size_of(C::kv) * i) : 0u;

@@ -79,7 +79,7 @@ struct WaveMerge {
             if (row < 0 || row >= PassRows) continue;
           HPA_UNROLL
           for (int dim = 0; dim < Traits::dims; ++dim) {
-            const int element = dim * Products::dim_step + Products::output_element(lane, i);
+            const int element = Products::output_element(lane, dim, i);
             if constexpr (run == 4)
               outputs.chunk[Places::place(row_of_wave(wave.index(), row), element / 4)] = softmax.output[slot][dim][lane];
             else
