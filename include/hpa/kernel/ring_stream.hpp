@@ -39,9 +39,9 @@ class StagedTile {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
   using Wave = typename M::Wave;
-  using Slab = VllmSlab<C::kv, Traits::tokens>;
-  using Keys = arch::Strip<C::head_size / Slab::x, Traits::tokens * 16, C::block_size * 16>;
-  using Values = arch::Strip<C::head_size, Traits::tokens * size_of(C::kv), C::block_size * size_of(C::kv)>;
+  using Layout = typename Traits::Layout;
+  using Keys = typename Layout::template KeyStrip<C::head_size, Traits::tokens, C::block_size>;
+  using Values = typename Layout::template ValueStrip<C::head_size, Traits::tokens, C::block_size>;
   using Scales = arch::Strip<1, Traits::tokens* int(sizeof(float)), C::block_size* int(sizeof(float))>;  // token_scales only
   static constexpr int scales_bytes = C::token_scales ? 2 * Scales::bytes : 0;
   static constexpr int bytes = Keys::bytes + Values::bytes + scales_bytes;
@@ -69,7 +69,8 @@ class StagedTile {
     for (int first = 0; first < Traits::steps; first += Products::key_steps) {
       const auto keys = wave.load_matrices([&](int lane) {
         const Place row = Products::key_matrix_row(lane);
-        return data_ + Slab::key_offset(row.token, row.element) + Slab::key_offset(0, first * Products::element_step);
+        return data_ + Layout::key_offset(Traits::tokens, row.token, row.element) +
+               Layout::key_offset(Traits::tokens, 0, first * Products::element_step);
       });
       HPA_UNROLL
       for (int step = first; step < first + Products::key_steps; ++step) {
@@ -117,11 +118,12 @@ class StagedTile {
   }
 
   HPA_DEVICE void load_values(int lane, int dim, Words<Products::value_words>& values) const {
-    constexpr int words_a_run = Products::value_run * size_of(C::kv) / 4;
+    constexpr int bits = layout::code_bits(C::kv), words_a_run = Products::value_run * bits / 32;
     HPA_UNROLL
     for (int word = 0; word < Products::value_words; word += words_a_run) {
-      const Place at = Products::value_at(lane, dim, 4 / size_of(C::kv) * word);
-      const auto* const from = data_ + Keys::bytes + Slab::value_offset(0, at.element) + Slab::value_offset(at.token, 0);
+      const Place at = Products::value_at(lane, dim, 32 / bits * word);
+      const auto* const from = data_ + Keys::bytes + Layout::value_offset(Traits::tokens, 0, at.element) +
+                               Layout::value_offset(Traits::tokens, at.token, 0);
       const auto run = *reinterpret_cast<const Words<words_a_run>*>(from);
       HPA_UNROLL
       for (int i = 0; i < words_a_run; ++i) values.word[word + i] = run.word[i];

@@ -24,7 +24,7 @@ class ScalesAhead {
 
   /// Once an item, before the first request.
   HPA_DEVICE void start(const typename M::Wave& wave, const TokenScaleParams& scales) {
-    wave.each([&](int lane) { to_own_[lane] = lane < Traits::tokens ? 0 : scales.to_values; });
+    wave.each([&](int lane) { own_[lane] = lane < Traits::tokens ? scales.keys : scales.values; });
   }
 
   HPA_DEVICE void request(const typename M::Wave& wave, const TokenScaleParams& scales, const typename Traits::Blocks& blocks) {
@@ -32,8 +32,8 @@ class ScalesAhead {
     if (!scales.given()) return;
     wave.each_afresh([&](int lane) {
       const int token = lane % Traits::tokens;
-      const std::int64_t place = to_own_[lane] + blocks.slot_of(token) * int(sizeof(float));
-      scale_[lane] = wave.template load<float>(scales.keys.slab(blocks.block_of(token)) + place);
+      const KvView own{own_[lane], scales.block_stride, scales.head_stride};
+      scale_[lane] = wave.template load<float>(own.slab(blocks.block_of(token)) + blocks.slot_of(token) * int(sizeof(float)));
     });
   }
 
@@ -46,7 +46,7 @@ class ScalesAhead {
 
  private:
   typename Traits::template Lane<float> scale_;
-  typename Traits::template Lane<std::int64_t> to_own_;  // from a key's scale to the one that the lane asks for
+  typename Traits::template Lane<const char*> own_;  // of K or of V, whichever the lane asks for
 };
 
 template <class M, class C>

@@ -78,7 +78,7 @@ struct HostMachine {
   template <DType Query, DType Kv, int Rows>
   using Products = std::conditional_t<
       Width == 64, CdnaProductsOf<HostMachine, EmulatedMfma<Query>, EmulatedByteMfma<Kv>, Query, Kv>,
-      WarpProducts<EmulatedMma<Query>, Rows, Elements<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>>;
+      WarpProducts<EmulatedMma<Query>, Rows, layout::Codec<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>>;
   template <DType Query, DType Kv, int HeadSize>
   using StagedQuery = StagedQueryOf<HostMachine, Query, Kv, HeadSize>;
   template <int Stages, class... Strips>

@@ -40,7 +40,7 @@ struct Nvidia {
   using Lane = DeviceLane<T>;
   using Floats4 = NvidiaFloats4;
   template <DType Query, DType Kv, int Rows>
-  using Products = WarpProducts<Mma<Query>, Rows, Elements<Nvidia, Kv, Query>, Mma<output_type(Query, Kv)>>;
+  using Products = WarpProducts<Mma<Query>, Rows, layout::Codec<Nvidia, Kv, Query>, Mma<output_type(Query, Kv)>>;
   template <class T, int Threads>
   using BlockScan = NoBlockScan;
   template <int Stages, class... Strips>
