@@ -92,7 +92,7 @@ class StagedTile {
   HPA_DEVICE void add_values(Wave& wave, RunningSoftmax<M, C>& softmax,
                              const typename RunningSoftmax<M, C>::Probabilities (&probabilities)[Products::row_slots],
                              const Seen& visible, const TileScales& scales) const {
-    const auto multiply = value_product(wave, scales, visible);
+    const auto multiply = value_product<M, C>(wave, scales, [&] { return visible; });
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) {
       Lane<Words<Products::value_words>> values;
@@ -107,16 +107,6 @@ class StagedTile {
   }
 
  private:
-  /// The values as they are, or each token's times its scale.
-  template <class Seen>
-  static HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] const TileScales& scales,
-                                       [[maybe_unused]] const Seen& visible) {
-    if constexpr (C::token_scales)
-      return ValueScales<M, C>(wave, scales.values, visible);
-    else
-      return Products{};
-  }
-
   HPA_DEVICE void load_values(int lane, int dim, Words<Products::value_words>& values) const {
     constexpr int bits = layout::code_bits(C::kv), words_a_run = Products::value_run * bits / 32;
     HPA_UNROLL

@@ -62,10 +62,11 @@ struct RunningSoftmax {
   /// Adds the probabilities up, as rounded for the output product: a product with values of one.
   HPA_DEVICE void add_totals(const Wave& wave, const Probabilities (&packed)[slots]) {
     constexpr std::uint32_t one = Format<Products::prob_type>::encode(1.f);
+    const std::uint32_t pair = wave.made_anew(one | one << 16);
     Lane<Words<4>> ones;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int i = 0; i < 4; ++i) ones[lane].word[i] = one | one << 16;
+      for (int i = 0; i < 4; ++i) ones[lane].word[i] = pair;
     });
     HPA_UNROLL
     for (int slot = 0; slot < slots; ++slot) Products::output(wave, total[slot], ones, packed[slot]);

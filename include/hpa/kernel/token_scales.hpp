@@ -85,4 +85,15 @@ class ValueScales {
   typename Traits::template Lane<float> scale_[tokens];
 };
 
+/// What multiplies values with probabilities: the products as they are, or with each token's scale. `seen()`: what some row sees of the
+/// tile.
+template <class M, class C, class Seen>
+HPA_DEVICE auto value_product([[maybe_unused]] const typename M::Wave& wave, [[maybe_unused]] const TileScales& scales,
+                              [[maybe_unused]] Seen&& seen) {
+  if constexpr (C::token_scales)
+    return ValueScales<M, C>(wave, scales.values, seen());
+  else
+    return typename TileTraits<M, C>::Products{};
+}
+
 }  // namespace hpa::kernel
