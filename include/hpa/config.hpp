@@ -1,7 +1,7 @@
 // Config: what a decode kernel knows at compile time.
 #pragma once
 
-#include "hpa/types.hpp"
+#include "hpa/shape.hpp"
 
 namespace hpa {
 
@@ -17,12 +17,14 @@ constexpr const char* name(Features features) { return features == Features::pla
 ///
 /// `PartitionTokens` is the tokens a partition that plan_with() cuts: 0 = the library's rule, 256 = upstream's cuts. It must be a
 /// multiple of the block size.
-template <int HeadSize, int BlockSize, DType Query, DType Kv = Query, int PartitionTokens = 0, Features Can = Features::plain>
+template <int HeadSize, int BlockSize, DType Query, DType Kv = Query, int PartitionTokens = 0, Features Can = Features::plain,
+          KvLayout Layout = KvLayout::vllm>
 struct Config {
   static constexpr int head_size = HeadSize;
   static constexpr int block_size = BlockSize;
   static constexpr DType query = Query;  // and of the output, unless that is 8 bits
   static constexpr DType kv = Kv;
+  static constexpr KvLayout layout = Layout;
   static constexpr int partition_tokens = PartitionTokens;
   static constexpr Features features = Can;
   static constexpr bool general = Can == Features::all;

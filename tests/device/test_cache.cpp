@@ -32,7 +32,7 @@ using Bytes = std::vector<std::uint8_t>;
 /// All types of cache. No decode kernel is instantiated by a cache writer.
 template <class Machine>
 using cache_menu =
-    hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 128>, hpa::axis<16, 32>,
+    hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 80, 96, 128, 256, 576>, hpa::axis<16, 32, 48>,
                   hpa::axis<hpa::Features::plain, hpa::Features::all>,
                   hpa::axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>, Machine>;
 
@@ -412,6 +412,25 @@ TEMPLATE_LIST_TEST_CASE("append quantises into 8-bit caches and writes nothing e
           }
 }
 
+TEMPLATE_LIST_TEST_CASE("append takes head and block sizes that are no power of two, and rows longer than a wave", "[cache]",
+                        Machines) {
+  unsigned seed = 0;
+  for (const int head_size : {80, 96, 256, 576})
+    for (const int block_size : {16, 48})
+      for (const int num_kv_heads : {1, 3, 8}) {
+        ++seed;
+        append_and_compare<TestType>(shape_of(DType::bf16, head_size, block_size, num_kv_heads), seed % 2 == 0, 0, Guard::end,
+                                     seed);
+        copy_and_compare<TestType>(shape_of(DType::bf16, head_size, block_size, num_kv_heads), seed % 2 == 0, 0, Guard::end, seed);
+        for (const bool token_scales : {false, true}) {
+          const float scale = token_scales ? 0.f : 0.037f;
+          const Quantised q{DType::bf16,  DType::i8,     head_size, block_size, num_kv_heads,
+                            token_scales, seed % 3 == 0, scale,     scale,      0};
+          quantise_and_compare<TestType>(q, Guard::start, seed);
+        }
+      }
+}
+
 TEMPLATE_LIST_TEST_CASE("append divides by the scale: a product with the reciprocal would give other codes", "[cache]", Machines) {
   const float scale = 0.0375f;
   for (const DType kv : {DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8}) {
@@ -567,7 +586,7 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   refused_append("value_token_stride", bad, [](DecodeShape&, AppendArgs& a) { a.value_token_stride = 132; });
   refused_append("cache_key_block_stride", bad, [](DecodeShape&, AppendArgs& a) { a.cache_key_block_stride = 2040; });
   refused_append("cache_value_head_stride", bad, [](DecodeShape&, AppendArgs& a) { a.cache_value_head_stride = 1016; });
-  refused_append("head_size", none, [](DecodeShape& s, AppendArgs&) { s.head_size = 80; });
+  refused_append("head_size", none, [](DecodeShape& s, AppendArgs&) { s.head_size = 88; });
   refused_append("kv", none, [](DecodeShape& s, AppendArgs&) { s.kv = DType::bf16; });
   float* const scales = slots.device_as<float>();
   refused_append("k_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.k_scale = scales; });

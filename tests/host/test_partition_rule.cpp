@@ -205,13 +205,13 @@ TEST_CASE("the parts of a workspace follow one another and hold what the layout 
         CHECK(layout.items >= sizeof(hpa::kernel::PlanHeader));
         CHECK(layout.split_rows - layout.items >= std::size_t(layout.max_items) * sizeof(hpa::kernel::Item));
         CHECK(layout.states - layout.split_rows >= std::size_t(layout.max_split_rows) * sizeof(hpa::kernel::SplitRow));
-        CHECK(layout.partials - layout.states >= slots * 64 * sizeof(hpa::kernel::PartialState));
+        CHECK(layout.partials - layout.states >= slots * 64 * sizeof(hpa::kernel::RowState));
         CHECK(layout.bytes - layout.partials >= slots * 64 * 128 * sizeof(float));
         for (const std::size_t offset : {layout.items, layout.split_rows, layout.states, layout.partials}) CHECK(offset % 16 == 0);
         // Within a few hundred bytes: nothing is reserved that no plan can use.
         const std::size_t used = sizeof(hpa::kernel::PlanHeader) + std::size_t(layout.max_items) * sizeof(hpa::kernel::Item) +
                                  std::size_t(layout.max_split_rows) * sizeof(hpa::kernel::SplitRow) +
-                                 slots * 64 * (sizeof(hpa::kernel::PartialState) + 128 * sizeof(float));
+                                 slots * 64 * (sizeof(hpa::kernel::RowState) + 128 * sizeof(float));
         CHECK(layout.bytes < used + 5 * 256);
         if (rule.max_partitions(max_seq_len) == 1) CHECK(layout.max_slots == 0);
       }

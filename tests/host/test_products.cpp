@@ -175,8 +175,8 @@ TEST_CASE("two CDNA products of 16x16x16 hold what one of 16x16x32 does", "[prod
       for (int product = 0; product < P::score_products; ++product) CHECK(P::key_at(lane, product, i).element == a(lane, i).col);
       CHECK(P::query_at(lane, 0, i).element == b(lane, i).row);
       CHECK(P::query_at(lane, 0, i).token == b(lane, i).col);
-      CHECK(P::value_at(lane, i).token == a(lane, i).col);
-      CHECK(P::value_at(lane, i).element == a(lane, i).row);
+      CHECK(P::value_at(lane, 0, i).token == a(lane, i).col);
+      CHECK(P::value_at(lane, 0, i).element == a(lane, i).row);
       CHECK(P::score_token(lane, i / 4, i % 4) == b(lane, i).row);
     }
   if (const char* folder = test_data()) {
@@ -189,6 +189,7 @@ TEST_CASE("two CDNA products of 16x16x16 hold what one of 16x16x32 does", "[prod
 
 TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has one place", "[products]", Passes) {
   using P = ProductsOf<TestType>;
+  constexpr int dims = 3;  // steps of output()
   Pairs keys, query, scores, values, output;
   for (int lane = 0; lane < P::width; ++lane) {
     for (int product = 0; product < P::score_products; ++product) {
@@ -197,8 +198,7 @@ TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has o
         keys.emplace_back(place.token, place.element);
       }
       for (int slot = 0; slot < P::row_slots; ++slot)
-        for (int i = 0; i < 4; ++i)
-          scores.emplace_back(P::score_row(lane, lane_row<P>(slot, i)), P::score_token(lane, product, i));
+        for (int i = 0; i < 4; ++i) scores.emplace_back(P::score_row(lane, lane_row<P>(slot, i)), P::score_token(lane, product, i));
     }
     for (int slot = 0; slot < P::row_slots; ++slot)
       for (int step = 0; step < P::key_steps; ++step)
@@ -206,15 +206,18 @@ TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has o
           const auto place = P::query_at(lane, step, i);
           query.emplace_back(slot * (P::rows / P::row_slots) + place.token, place.element);
         }
-    for (int i = 0; i < value_elements<P>; ++i) values.emplace_back(P::value_at(lane, i).token, P::value_at(lane, i).element);
-    for (int slot = 0; slot < P::row_slots; ++slot)
-      for (int i = 0; i < 4; ++i) output.emplace_back(P::output_row(lane, slot, i), P::output_element(lane, i));
+    for (int dim = 0; dim < dims; ++dim) {
+      for (int i = 0; i < value_elements<P>; ++i)
+        values.emplace_back(P::value_at(lane, dim, i).token, P::value_at(lane, dim, i).element);
+      for (int slot = 0; slot < P::row_slots; ++slot)
+        for (int i = 0; i < 4; ++i) output.emplace_back(P::output_row(lane, slot, i), P::output_element(lane, dim, i));
+    }
   }
   CHECK(cover_once(keys, P::tile_tokens, P::key_steps * P::element_step));
   CHECK(cover_once(query, P::rows, P::key_steps * P::element_step));
   CHECK(cover_once(scores, P::rows, P::tile_tokens));
-  CHECK(cover_once(values, P::tile_tokens, P::dim_step));
-  CHECK(cover_once(output, P::rows, P::dim_step));
+  CHECK(cover_once(values, P::tile_tokens, dims * P::dim_step));
+  CHECK(cover_once(output, P::rows, dims * P::dim_step));
 }
 
 TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece", "[products]", Passes) {
@@ -252,17 +255,17 @@ TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece
       }
     for (int i = 0; i < value_elements<P>; ++i) {
       if (i % P::value_run == 0)
-        misaligned += P::value_at(lane, i).token % P::value_run != 0;
+        misaligned += P::value_at(lane, 1, i).token % P::value_run != 0;
       else
-        broken += !next_token(P::value_at(lane, i - 1), P::value_at(lane, i));
+        broken += !next_token(P::value_at(lane, 1, i - 1), P::value_at(lane, 1, i));
     }
     for (int slot = 0; slot < P::row_slots; ++slot)
       for (int i = 0; i < 4; ++i) {
         if (i % P::output_run == 0)
-          misaligned += P::output_element(lane, i) % P::output_run != 0;
+          misaligned += P::output_element(lane, 1, i) % P::output_run != 0;
         else
           broken += P::output_row(lane, slot, i - 1) != P::output_row(lane, slot, i) ||
-                    P::output_element(lane, i - 1) + 1 != P::output_element(lane, i);
+                    P::output_element(lane, 1, i - 1) + 1 != P::output_element(lane, 1, i);
       }
   }
   CHECK(broken == 0);
@@ -389,7 +392,7 @@ void check_products() {
 
   HostLane<Words<P::value_words>, M::width> value_operand;
   fill<kv>(value_operand, [&](int lane, int i) {
-    const auto at = P::value_at(lane, i);
+    const auto at = P::value_at(lane, 0, i);
     return values.at(at.token, at.element);
   });
   for (int slot = 0; slot < P::row_slots; ++slot) {
@@ -408,7 +411,7 @@ void check_products() {
       for (int i = 0; i < 4; ++i) {
         int expected = 0;
         for (int token = 0; token < P::tile_tokens; ++token)
-          expected += expected_scores.at(P::output_row(lane, slot, i), token) * values.at(token, P::output_element(lane, i));
+          expected += expected_scores.at(P::output_row(lane, slot, i), token) * values.at(token, P::output_element(lane, 0, i));
         wrong_output += output[slot][lane][i] != float(expected);
       }
   CHECK(wrong_output == 0);

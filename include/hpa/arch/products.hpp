@@ -14,15 +14,11 @@
 #include <type_traits>
 
 #include "hpa/arch/arch.hpp"
+#include "hpa/arch/words.hpp"
+#include "hpa/layout/codec.hpp"
 #include "hpa/types.hpp"
 
 namespace hpa::arch {
-
-/// N registers of 32 bits; each holds two 16-bit elements, the first in the lower half.
-template <int N>
-struct alignas((N & (N - 1)) == 0 ? 4 * N : 4) Words {
-  std::uint32_t word[N];
-};
 
 /// Row and column of a matrix element: A is [m, k], B is [k, n], D is [m, n].
 struct Coord {
@@ -69,47 +65,6 @@ struct Place {
   int token, element;
 };
 
-/// What a Products type must know of the cache's elements. 16 bits: operands of the products as they are.
-struct SixteenBits {
-  static constexpr int bytes = 2;
-};
-
-/// 8 bits: widened to the query's type, four at a time, as the products need them.
-template <class Machine, DType Kv, DType Query>
-struct EightBits {
-  static constexpr int bytes = 1;
-  /// Words [first, first + N) of an operand of 8-bit elements, a lane each.
-  template <int N, DType To = Query, class Wave, class Operand>
-  static HPA_DEVICE auto widen(const Wave& wave, const Operand& operand, int first) {
-    typename Machine::template Lane<Words<2 * N>> wide;
-    wave.each([&](int lane) {
-      HPA_UNROLL
-      for (int i = 0; i < N; ++i) {
-        const Words<2> four = Machine::template widen<Kv, To>(operand[lane].word[first + i]);
-        wide[lane].word[2 * i] = four.word[0], wide[lane].word[2 * i + 1] = four.word[1];
-      }
-    });
-    return wide;
-  }
-  /// All N words of an operand of values, i8, times `scale(lane, element)`.
-  template <int N, DType To, class Wave, class Operand, class Scale>
-  static HPA_DEVICE auto widen_scaled(const Wave& wave, const Operand& operand, Scale&& scale) {
-    typename Machine::template Lane<Words<2 * N>> wide;
-    wave.each([&](int lane) {
-      HPA_UNROLL
-      for (int i = 0; i < 2 * N; ++i) {
-        const std::uint32_t pair = operand[lane].word[i / 2] >> (16 * (i % 2));
-        wide[lane].word[i] = Machine::template pack_plain<To>(float(std::int8_t(pair)) * scale(lane, 2 * i),
-                                                              float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
-      }
-    });
-    return wide;
-  }
-};
-
-template <class Machine, DType Kv, DType Query>
-using Elements = std::conditional_t<size_of(Kv) == 2, SixteenBits, EightBits<Machine, Kv, Query>>;
-
 /// S^T = K Q^T and O^T = V^T P^T by 16x16x16 products, taken two at a time so that a lane's share of every operand is 16 bytes:
 /// the lower half feeds the first product, the upper half the second. Lane = (i = lane % 16, g = lane / 16).
 ///
@@ -117,9 +72,9 @@ using Elements = std::conditional_t<size_of(Kv) == 2, SixteenBits, EightBits<Mac
 ///               two steps, the first half of them for the first step
 ///   query    B: row i, the same elements
 ///   scores   D: row i, tokens 8 g + 4 product .. + 4, which packed is the B operand of the output product
-///   values   A: element i of 16, tokens 8 g .. 8 g + 8
-///   output   D: row i, elements 4 g .. 4 g + 4 of 16
-template <class Instruction, class Kv = SixteenBits>
+///   values   A: element 16 dim + i in step `dim` of output(), tokens 8 g .. 8 g + 8
+///   output   D: row i, elements 16 dim + 4 g .. + 4
+template <class Instruction, class Codec>
 struct CdnaProducts {
   static constexpr int width = 64;
   static constexpr DType prob_type = Instruction::type;  // of probabilities, and of values when they are multiplied
@@ -131,14 +86,14 @@ struct CdnaProducts {
   static constexpr int product_tokens = 4;  // from a lane's token in one product to its token in the next
   static constexpr int element_step = 32;   // head elements that one call of scores() sums over
   static constexpr int dim_step = 16;       // head elements that one call of output() yields
-  static constexpr int key_steps = 2 / Kv::bytes;                // calls of scores() that one operand of keys serves
-  static constexpr int key_words = 4, key_run = 16 / Kv::bytes;  // registers a lane; elements of one head next to each other
+  static constexpr int key_steps = 16 / Codec::bits;                // calls of scores() that one operand of keys serves
+  static constexpr int key_words = 4, key_run = 128 / Codec::bits;  // registers a lane; elements of one head next to each other
   static constexpr int query_words = 4, query_run = 8;
-  static constexpr int value_words = 2 * Kv::bytes, value_run = 8;  // tokens of one head element next to each other
+  static constexpr int value_words = 8 * Codec::bits / 32, value_run = 8;  // tokens of one head element next to each other
   // Bytes leave registers to spare: steps of output() whose values are asked for and awaited together, and steps of scores() whose
   // query is read ahead.
-  static constexpr int value_batch = Kv::bytes == 2 ? 1 : 4;
-  static constexpr int query_ahead = Kv::bytes == 2 ? 1 : 4;
+  static constexpr int value_batch = Codec::is_operand ? 1 : 4;
+  static constexpr int query_ahead = Codec::is_operand ? 1 : 4;
   static constexpr int prob_words = 4, output_run = 4;
 
   static HPA_HOST_DEVICE constexpr Place key_at(int lane, int product, int i) {
@@ -149,9 +104,11 @@ struct CdnaProducts {
   }
   static HPA_HOST_DEVICE constexpr int score_row(int lane, int) { return lane % 16; }
   static HPA_HOST_DEVICE constexpr int score_token(int lane, int product, int i) { return 8 * (lane / 16) + (4 * product + i); }
-  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {8 * (lane / 16) + i, lane % 16}; }
+  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int dim, int i) {
+    return {8 * (lane / 16) + i, dim_step * dim + lane % 16};
+  }
   static HPA_HOST_DEVICE constexpr int output_row(int lane, int, int) { return lane % 16; }
-  static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return 4 * (lane / 16) + i; }
+  static HPA_HOST_DEVICE constexpr int output_element(int lane, int dim, int i) { return dim_step * dim + (4 * (lane / 16) + i); }
   /// The lanes that hold scores of one row differ in these bits.
   static constexpr int token_lane_bits = 2;
   static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return i == 0 ? 16 : 32; }
@@ -164,15 +121,15 @@ struct CdnaProducts {
   template <class Wave, class D, class A, class B>
   static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query,
                                 [[maybe_unused]] int step) {
-    if constexpr (Kv::bytes == 2)
+    if constexpr (Codec::is_operand)
       Instruction::fma2(scores, keys, query);
     else
-      Instruction::fma2(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
+      Instruction::fma2(scores, Codec::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
   }
   /// Values of i8 with a scale a token: `scale(lane, element)`.
   template <class Wave, class D, class A, class B, class Scale>
   static HPA_DEVICE void output_scaled(const Wave& wave, D& output, const A& values, const B& probabilities, Scale&& scale) {
-    Instruction::fma2(output, Kv::template widen_scaled<value_words, prob_type>(wave, values, scale), probabilities);
+    Instruction::fma2(output, Codec::template widen_scaled<value_words, prob_type>(wave, values, scale), probabilities);
   }
   /// Values of 16 bits or as the cache has them.
   template <class Wave, class D, class A, class B>
@@ -180,14 +137,14 @@ struct CdnaProducts {
     if constexpr (sizeof(values[0]) == 16)
       Instruction::fma2(output, values, probabilities);
     else
-      Instruction::fma2(output, Kv::template widen<2>(wave, values, 0), probabilities);
+      Instruction::fma2(output, Codec::template widen<2>(wave, values, 0), probabilities);
   }
 };
 
 /// The same with keys of 8 bits that the machine multiplies as they are, with a query in two terms of their type (QueryInTwoTerms).
-template <class Instruction, class ByteInstruction, class Kv>
-struct CdnaByteProducts : CdnaProducts<Instruction, Kv> {
-  using Base = CdnaProducts<Instruction, Kv>;
+template <class Instruction, class ByteInstruction, class Codec>
+struct CdnaByteProducts : CdnaProducts<Instruction, Codec> {
+  using Base = CdnaProducts<Instruction, Codec>;
   template <class Wave, class D, class A, class B>
   static HPA_DEVICE void scores(const Wave&, D& scores, const A& keys, const B& query, int step) {
     const int first = 2 * (step % Base::key_steps);
@@ -198,9 +155,9 @@ struct CdnaByteProducts : CdnaProducts<Instruction, Kv> {
 
 /// The machine's choice.
 template <class Machine, class Instruction, class ByteInstruction, DType Query, DType Kv>
-using CdnaProductsOf =
-    std::conditional_t<Machine::multiplies(Query, Kv), CdnaByteProducts<Instruction, ByteInstruction, Elements<Machine, Kv, Query>>,
-                       CdnaProducts<Instruction, Elements<Machine, Kv, Query>>>;
+using CdnaProductsOf = std::conditional_t<Machine::multiplies(Query, Kv),
+                                          CdnaByteProducts<Instruction, ByteInstruction, layout::Codec<Machine, Kv, Query>>,
+                                          CdnaProducts<Instruction, layout::Codec<Machine, Kv, Query>>>;
 
 /// FP8 values are multiplied as f16, whatever the query is: it holds every one of them, and probabilities better than bf16 does, and
 /// NVIDIA's chips widen to it at once. i8 may have scales that f16 does not hold.
@@ -212,14 +169,14 @@ constexpr DType output_type(DType query, DType kv) { return size_of(kv) == 1 && 
 ///               4 c .. 4 c + 4, two steps an operand
 ///   query    B: row r of the slot, the same elements
 ///   scores   D: the same tokens, rows 2 c and 2 c + 1 of the slot
-///   values   A: elements r and r + 8 of 16, tokens 4 c .. 4 c + 4
-///   output   D: elements r and r + 8, rows 2 c and 2 c + 1 of the slot
+///   values   A: elements 16 dim + r and + 8 in step `dim` of output(), tokens 4 c .. 4 c + 4
+///   output   D: the same elements, rows 2 c and 2 c + 1 of the slot
 ///
 /// So numbered, the eight keys of a matrix lie in eight different bank groups of LDS, a lane's values are 8 bytes of a row, and a
 /// lane's output rows are its score rows. Packed scores become the output product's operand by a transpose of 8x8 matrices.
 ///
 /// `OutputInstruction` multiplies values and probabilities: of output_type().
-template <class Instruction, int Rows, class Kv = SixteenBits, class OutputInstruction = Instruction>
+template <class Instruction, int Rows, class Codec, class OutputInstruction>
 struct WarpProducts {
   static_assert(Rows == 8 || Rows == 16);
   static constexpr int width = 32;
@@ -232,31 +189,35 @@ struct WarpProducts {
   static constexpr int score_products = 1;
   static constexpr int element_step = 16;
   static constexpr int dim_step = 16;
-  static constexpr int key_steps = 2 / Kv::bytes;
-  static constexpr int key_words = 4, key_run = 4 / Kv::bytes;
-  static constexpr int query_words = 2, query_run = 4 / Kv::bytes;  // of a slot
-  static constexpr int value_words = 2 * Kv::bytes, value_run = 4;
+  static constexpr int key_steps = 16 / Codec::bits;
+  static constexpr int key_words = 4, key_run = 32 / Codec::bits;
+  static constexpr int query_words = 2, query_run = 32 / Codec::bits;  // of a slot
+  static constexpr int value_words = 8 * Codec::bits / 32, value_run = 4;
   static constexpr int prob_words = 2, output_run = 1;
 
   static HPA_HOST_DEVICE constexpr int token_of(int row, int half) { return 4 * (row / 2) + 2 * (half ^ row / 4) + row % 2; }
   static HPA_HOST_DEVICE constexpr Place key_at(int lane, int, int i) {
-    if (Kv::bytes == 1) return {token_of(lane / 4, i / 4 % 2), 4 * (lane % 4) + i % 4 + 16 * (i / 8)};
+    if constexpr (Codec::bits == 8) return {token_of(lane / 4, i / 4 % 2), 4 * (lane % 4) + i % 4 + 16 * (i / 8)};
     return {token_of(lane / 4, i / 2 % 2), 2 * (lane % 4) + i % 2 + 8 * (i / 4)};
   }
   /// The 16 bytes whose address the lane gives when the operand's four 8x8 matrices (of 16 bits) are loaded from LDS.
   static HPA_HOST_DEVICE constexpr Place key_matrix_row(int lane) {
-    return {token_of(lane % 8, lane / 8 % 2), 16 / Kv::bytes * (lane / 16)};
+    return {token_of(lane % 8, lane / 8 % 2), 128 / Codec::bits * (lane / 16)};
   }
   /// Of slot 0; the other slots' rows come after.
   static HPA_HOST_DEVICE constexpr Place query_at(int lane, int step, int i) {
-    if (Kv::bytes == 1) return {lane / 4, step * element_step + 4 * (lane % 4) + i};
+    if constexpr (Codec::bits == 8) return {lane / 4, step * element_step + 4 * (lane % 4) + i};
     return {lane / 4, step * element_step + 2 * (lane % 4) + i % 2 + 8 * (i / 2)};
   }
   static HPA_HOST_DEVICE constexpr int score_row(int lane, int row) { return 8 * (row / 2) + 2 * (lane % 4) + row % 2; }
   static HPA_HOST_DEVICE constexpr int score_token(int lane, int, int i) { return token_of(lane / 4, i / 2); }
-  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int i) { return {4 * (lane % 4) + i % 4, lane / 4 + 8 * (i / 4)}; }
+  static HPA_HOST_DEVICE constexpr Place value_at(int lane, int dim, int i) {
+    return {4 * (lane % 4) + i % 4, dim_step * dim + (lane / 4 + 8 * (i / 4))};
+  }
   static HPA_HOST_DEVICE constexpr int output_row(int lane, int slot, int i) { return 8 * slot + 2 * (lane % 4) + i % 2; }
-  static HPA_HOST_DEVICE constexpr int output_element(int lane, int i) { return lane / 4 + 8 * (i / 2); }
+  static HPA_HOST_DEVICE constexpr int output_element(int lane, int dim, int i) {
+    return dim_step * dim + (lane / 4 + 8 * (i / 2));
+  }
   static constexpr int token_lane_bits = 3;
   static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return 4 << i; }
   static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return row % 8 / 2; }
@@ -274,15 +235,15 @@ struct WarpProducts {
   template <class Wave, class D, class A, class B>
   static HPA_DEVICE void scores([[maybe_unused]] const Wave& wave, D& scores, const A& keys, const B& query,
                                 [[maybe_unused]] int step) {
-    if constexpr (Kv::bytes == 2)
+    if constexpr (Codec::is_operand)
       Instruction::fma(scores, keys, query);
     else
-      Instruction::fma_rows(scores, Kv::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
+      Instruction::fma_rows(scores, Codec::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
   }
   /// Values of i8 with a scale a token: `scale(lane, element)`.
   template <class Wave, class D, class A, class B, class Scale>
   static HPA_DEVICE void output_scaled(const Wave& wave, D& output, const A& values, const B& probabilities, Scale&& scale) {
-    OutputInstruction::fma_rows(output, Kv::template widen_scaled<value_words, prob_type>(wave, values, scale), probabilities);
+    OutputInstruction::fma_rows(output, Codec::template widen_scaled<value_words, prob_type>(wave, values, scale), probabilities);
   }
   /// Values of 16 bits or as the cache has them.
   template <class Wave, class D, class A, class B>
@@ -290,7 +251,7 @@ struct WarpProducts {
     if constexpr (sizeof(values[0]) == 16)
       OutputInstruction::fma_rows(output, values, probabilities);
     else
-      OutputInstruction::fma_rows(output, Kv::template widen<2, prob_type>(wave, values, 0), probabilities);
+      OutputInstruction::fma_rows(output, Codec::template widen<2, prob_type>(wave, values, 0), probabilities);
   }
 };
 

@@ -42,16 +42,18 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   return params;
 }
 
+inline kernel::TokenScaleParams token_scale_params(const DecodeArgs& args, const DecodeShape& shape) {
+  const kernel::KvView keys = token_scale_view(args.key_token_scales, shape);
+  return {keys.data, token_scale_view(args.value_token_scales, shape).data, keys.block_stride, keys.head_stride};
+}
+
 /// The parameters of one instance: the common ones, and those of what it can do.
 template <class C>
 kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParamsOf<C> params{};
   static_cast<kernel::DecodeParams&>(params) = decode_params(shape, args, p);
   if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.k_scale, args.v_scale};
-  if constexpr (C::token_scales)
-    static_cast<kernel::TokenScaleParams&>(params) = {token_scale_view(args.key_token_scales, shape),
-                                                      std::int64_t(reinterpret_cast<std::uintptr_t>(args.value_token_scales) -
-                                                                   reinterpret_cast<std::uintptr_t>(args.key_token_scales))};
+  if constexpr (C::token_scales) static_cast<kernel::TokenScaleParams&>(params) = token_scale_params(args, shape);
   if constexpr (C::general) {
     static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,
                                                    shape.sliding_window ? std::min(args.window, shape.max_seq_len) : 0,

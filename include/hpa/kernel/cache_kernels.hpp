@@ -1,9 +1,11 @@
-// The cache's writers on the device: append, with or without quantising, and copy_blocks; vllm layout. Rows are read and blocks are
-// copied 16 bytes at a time.
+// The cache's writers on the device: append, with or without quantising, and copy_blocks. Head and block sizes are run-time values. Rows
+// are read and blocks are copied 16 bytes at a time.
 #pragma once
 
 #include "hpa/kernel/kv_view.hpp"
 #include "hpa/kernel/result.hpp"
+#include "hpa/layout/codec.hpp"
+#include "hpa/layout/vllm.hpp"
 
 namespace hpa::kernel {
 
@@ -29,15 +31,18 @@ HPA_DEVICE void each_token(const Wave& wave, const AppendParams& p, F&& f) {
   }
 }
 
-/// 16-bit caches: elements are copied as bits. A lane has eight elements of one token and head, of each cache.
-template <class M>
+/// 16-bit caches: elements are copied as bits. A lane has eight elements of one token and head, of each cache. Head sizes are multiples
+/// of eight.
+template <class M, class Layout = layout::Vllm<16>>
 struct AppendKernel {
   using Machine = M;
   using Params = AppendParams;
   using Wave = typename M::Wave;
   static constexpr int waves = M::copy_waves;
   static constexpr int lds_bytes = 0;
-  static constexpr int x = 8;
+  static constexpr int x = 8;  // elements of 16 bytes
+  static_assert(Layout::x == x && Layout::value_run == layout::Along::tokens,
+                "a lane's elements of K lie together, those of V apart");
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const int pieces = p.num_kv_heads * (p.head_size / x);
@@ -56,7 +61,7 @@ struct AppendKernel {
   static HPA_DEVICE void write_key(const Params& p, std::int32_t token, int head, int element, const Slot& slot) {
     char* const slab = const_cast<char*>(p.key_cache.head(head).slab(slot.block));
     const auto piece = Wave::template load<Words<4>>(p.key.at(token, head) + 2 * element);
-    Wave::store(slab + (element / x * p.block_size + slot.offset) * 16, piece);
+    Wave::store(slab + Layout::key_offset(p.block_size, slot.offset, element), piece);
   }
 
   static HPA_DEVICE void write_value(const Params& p, std::int32_t token, int head, int element, const Slot& slot) {
@@ -64,7 +69,8 @@ struct AppendKernel {
     const auto piece = Wave::template load<Words<4>>(p.value.at(token, head) + 2 * element);
     HPA_UNROLL
     for (int i = 0; i < x; ++i)
-      Wave::store(slab + ((element + i) * p.block_size + slot.offset) * 2, std::uint16_t(piece.word[i / 2] >> (16 * (i % 2))));
+      Wave::store(slab + Layout::value_offset(p.block_size, slot.offset, element + i),
+                  std::uint16_t(piece.word[i / 2] >> (16 * (i % 2))));
   }
 };
 
@@ -74,8 +80,9 @@ struct QuantiseParams : AppendParams {
 };
 
 /// 8-bit caches: code = element / scale, rounded and saturated. A division, not a product with the reciprocal, which rounds twice.
-/// With `TokenScales` the scale is that of the (token, head): the largest magnitude becomes 127. A lane has eight elements.
-template <class M, DType Query, DType Kv, bool TokenScales>
+/// With `TokenScales` the scale is that of the (token, head): the largest magnitude becomes 127. A lane has eight elements at a time;
+/// head sizes are multiples of 16, as those of 8-bit caches are.
+template <class M, DType Query, DType Kv, bool TokenScales, class Layout = layout::Vllm<layout::code_bits(Kv)>>
 struct QuantiseKernel {
   using Machine = M;
   using Params = QuantiseParams;
@@ -84,8 +91,10 @@ struct QuantiseKernel {
   using Lane = typename M::template Lane<T>;
   static constexpr int waves = M::copy_waves;
   static constexpr int lds_bytes = 0;
-  static constexpr int run_length = 8, x = per_16_bytes(Kv);
-  static_assert(size_of(Query) == 2 && size_of(Kv) == 1);
+  static constexpr int run_length = 8;
+  static_assert(layout::code_bits(Query) == 16 && layout::code_bits(Kv) == 8, "16-bit rows become 8-bit codes");
+  static_assert(Layout::x % run_length == 0 && Layout::value_run == layout::Along::tokens,
+                "a lane's codes of K lie together, those of V apart");
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const float k_scale = p.k_scale == nullptr ? 1.f : wave.uniform(p.k_scale);
@@ -93,44 +102,82 @@ struct QuantiseKernel {
     each_token<waves>(wave, p, [&](std::int32_t token, const Slot& slot) {
       write(wave, p, p.key, token, slot, k_scale, p.key_token_scales, [&](int head, int element, const Words<2>& codes) {
         char* const slab = const_cast<char*>(p.key_cache.head(head).slab(slot.block));
-        Wave::store(slab + (element / x * p.block_size + slot.offset) * x + element % x, codes);
+        Wave::store(slab + Layout::key_offset(p.block_size, slot.offset, element), codes);
       });
       write(wave, p, p.value, token, slot, v_scale, p.value_token_scales, [&](int head, int element, const Words<2>& codes) {
-        char* const slab = const_cast<char*>(p.value_cache.head(head).slab(slot.block)) + slot.offset;
+        char* const slab = const_cast<char*>(p.value_cache.head(head).slab(slot.block));
         HPA_UNROLL
         for (int i = 0; i < run_length; ++i)
-          Wave::store(slab + (element + i) * p.block_size, std::uint8_t(codes.word[i / 4] >> (8 * (i % 4))));
+          Wave::store(slab + Layout::value_offset(p.block_size, slot.offset, element + i),
+                      std::uint8_t(codes.word[i / 4] >> (8 * (i % 4))));
       });
     });
   }
 
  private:
+  /// How the lanes of a wave share the rows of a token: `lanes` next to each other have one head's, a run each or, of long rows, every
+  /// so many runs.
+  struct RowLanes {
+    int runs, lanes, rows;  // runs of a row, lanes a row, rows at a time
+    HPA_DEVICE explicit RowLanes(int head_size)
+        : runs(head_size / run_length), lanes(runs < M::width ? runs : M::width), rows(M::width / lanes) {}
+    HPA_DEVICE int first_run(int lane) const { return lane % lanes; }
+    /// The lane's head of those from `first_head` on; `heads` when it has none.
+    HPA_DEVICE int head(int lane, int first_head, int heads) const {
+      const int head = first_head + lane / lanes;
+      return lane < rows * lanes && head < heads ? head : heads;
+    }
+    /// The lane `by` further on among those of a row, behind the last the first again.
+    HPA_DEVICE int neighbour(int lane, int by) const {
+      if (lane >= rows * lanes) return lane;
+      const int place = lane % lanes + by;
+      return lane - lane % lanes + (place < lanes ? place : place - lanes);
+    }
+  };
+
   /// Quantises a token's rows and calls store(head, element, codes) for each eight of its codes.
   template <class Store>
   static HPA_DEVICE void write(const Wave& wave, const Params& p, const RowView& rows, std::int32_t token, const Slot& slot,
                                float scale_of_all, const KvView& token_scales, Store&& store) {
-    const int runs = p.head_size / run_length, pieces = p.num_kv_heads * runs;
-    for (int first = 0; first < pieces; first += M::width) {
-      Lane<Words<4>> piece;
+    const RowLanes share(p.head_size);
+    const auto load = [&](int head, int run) {
+      return Wave::template load<Words<4>>(rows.at(token, head) + 2 * (run * run_length));
+    };
+    for (int first_head = 0; first_head < p.num_kv_heads; first_head += share.rows) {
+      Lane<Words<4>> piece;  // the lane's first run
       Lane<float> scale;
       wave.each([&](int lane) {
-        const int at = first + lane;
+        const int head = share.head(lane, first_head, p.num_kv_heads);
         piece[lane] = {};
-        if (at < pieces) piece[lane] = Wave::template load<Words<4>>(rows.at(token, at / runs) + 2 * (at % runs * run_length));
+        if (head < p.num_kv_heads) piece[lane] = load(head, share.first_run(lane));
         scale[lane] = scale_of_all;
       });
       if constexpr (TokenScales) {
-        scale = scales_of_rows(wave, piece, runs);
         wave.each([&](int lane) {
-          const int at = first + lane;
-          if (at >= pieces || at % runs != 0) return;
-          Wave::store(const_cast<char*>(token_scales.head(at / runs).slab(slot.block)) + 4 * slot.offset, scale[lane]);
+          const int head = share.head(lane, first_head, p.num_kv_heads);
+          scale[lane] = largest(piece[lane]);
+          if (head == p.num_kv_heads) return;
+          for (int run = share.first_run(lane) + share.lanes; run < share.runs; run += share.lanes)
+            scale[lane] = larger(scale[lane], largest(load(head, run)));
+        });
+        for (int by = 1; by < share.lanes; by *= 2) {
+          const Lane<float> other = wave.shuffle(scale, [&](int lane) { return share.neighbour(lane, by); });
+          wave.each([&](int lane) { scale[lane] = larger(scale[lane], other[lane]); });
+        }
+        wave.each([&](int lane) {
+          const int head = share.head(lane, first_head, p.num_kv_heads);
+          scale[lane] = M::quotient(scale[lane], 127.f);
+          if (head == p.num_kv_heads || share.first_run(lane) != 0) return;
+          Wave::store(const_cast<char*>(token_scales.head(head).slab(slot.block)) + 4 * slot.offset, scale[lane]);
         });
       }
       wave.each([&](int lane) {
-        const int at = first + lane;
-        const Words<2> codes{{quantised(piece[lane], 0, scale[lane]), quantised(piece[lane], 4, scale[lane])}};
-        if (at < pieces) store(at / runs, at % runs * run_length, codes);
+        const int head = share.head(lane, first_head, p.num_kv_heads);
+        if (head == p.num_kv_heads) return;
+        for (int run = share.first_run(lane); run < share.runs; run += share.lanes) {
+          const Words<4> elements = run < share.lanes ? piece[lane] : load(head, run);
+          store(head, run * run_length, Words<2>{{quantised(elements, 0, scale[lane]), quantised(elements, 4, scale[lane])}});
+        }
       });
     }
   }
@@ -144,20 +191,12 @@ struct QuantiseKernel {
     return M::template narrow<Kv>(scaled(0), scaled(1), scaled(2), scaled(3));
   }
 
-  /// max |x| / 127 over the `runs` lanes of a row, a power of two. NaN does not count.
-  static HPA_DEVICE Lane<float> scales_of_rows(const Wave& wave, const Lane<Words<4>>& piece, int runs) {
-    const auto larger = [](float a, float b) { return b > a ? b : a; };
-    Lane<float> most;
-    wave.each([&](int lane) {
-      most[lane] = 0.f;
-      HPA_UNROLL
-      for (int i = 0; i < run_length; ++i) most[lane] = larger(most[lane], __builtin_fabsf(element(piece[lane], i)));
-    });
-    for (int bit = 1; bit < runs; bit *= 2) {
-      const Lane<float> other = wave.shuffle(most, [&](int lane) { return lane ^ bit; });
-      wave.each([&](int lane) { most[lane] = larger(most[lane], other[lane]); });
-    }
-    wave.each([&](int lane) { most[lane] = M::quotient(most[lane], 127.f); });
+  static HPA_DEVICE float larger(float a, float b) { return b > a ? b : a; }
+  /// The largest magnitude. NaN does not count.
+  static HPA_DEVICE float largest(const Words<4>& piece) {
+    float most = 0.f;
+    HPA_UNROLL
+    for (int i = 0; i < run_length; ++i) most = larger(most, __builtin_fabsf(element(piece, i)));
     return most;
   }
 };

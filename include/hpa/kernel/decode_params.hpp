@@ -6,6 +6,7 @@
 #include "hpa/kernel/kv_view.hpp"
 #include "hpa/kernel/masks.hpp"
 #include "hpa/kernel/result.hpp"
+#include "hpa/layout/codec.hpp"
 
 namespace hpa::kernel {
 
@@ -29,17 +30,20 @@ struct ScaleParams {
   const float* k_scale;
   const float* v_scale;
 };
-/// Of i8 caches, [num_blocks, num_kv_heads, block_size] floats; keys.data = nullptr: all are 1. Values' scales are laid out as keys' are,
-/// `to_values` bytes further on.
+/// Scales of single tokens of K and of V, [num_blocks, num_kv_heads, block_size] floats each; nullptr: all are 1.
 struct TokenScaleParams {
-  KvView keys;
-  std::int64_t to_values;
-  HPA_HOST_DEVICE bool given() const { return keys.data != nullptr; }
-  /// Of one KV head.
+  const char* keys;
+  const char* values;
+  std::uint32_t block_stride, head_stride;  // bytes, of both
+
+  HPA_HOST_DEVICE bool given() const { return keys != nullptr; }
+  /// Those of one KV head.
   HPA_HOST_DEVICE TokenScaleParams head(std::int32_t kv_head) const {
-    const char* const data = given() ? keys.head(kv_head).data : nullptr;
-    return {{data, keys.block_stride, keys.head_stride}, to_values};
+    if (!given()) return *this;
+    return {of_keys().head(kv_head).data, of_values().head(kv_head).data, block_stride, head_stride};
   }
+  HPA_HOST_DEVICE KvView of_keys() const { return {keys, block_stride, head_stride}; }
+  HPA_HOST_DEVICE KvView of_values() const { return {values, block_stride, head_stride}; }
 };
 struct NoScales {};
 struct NoTokenScales {};
@@ -47,15 +51,15 @@ struct NoFeatures {};
 
 template <class C>
 struct DecodeParamsOf : DecodeParams,
-                        std::conditional_t<size_of(C::kv) == 1, ScaleParams, NoScales>,
-                        std::conditional_t<C::token_scales, TokenScaleParams, NoTokenScales>,
+                        std::conditional_t<layout::scales_of<C> != layout::Scales::none, ScaleParams, NoScales>,
+                        std::conditional_t<layout::scales_of<C> == layout::Scales::token, TokenScaleParams, NoTokenScales>,
                         std::conditional_t<C::general, FeatureParams, NoFeatures>,
                         FinishOf<C::general> {};
 
 /// What products of query and key are multiplied with, besides the scale of the call.
 template <class C, class Wave>
 HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params) {
-  if constexpr (size_of(C::kv) == 1) {
+  if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
     if (scales.k_scale != nullptr) return wave.uniform(scales.k_scale);
   }
@@ -65,7 +69,7 @@ HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]]
 /// What sums of values are multiplied with.
 template <class C, class Wave>
 HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params) {
-  if constexpr (size_of(C::kv) == 1) {
+  if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
     if (scales.v_scale != nullptr) return arch::drop_payload(wave.uniform(scales.v_scale));
   }

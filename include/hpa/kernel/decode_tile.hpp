@@ -41,6 +41,11 @@ class WaveStream {
   using Lane = typename M::template Lane<T>;
   using Query = typename QueryTile<M, C, Waves>::Staged;
   using Operand = typename Query::Operand;
+  /// The query in LDS: operands, and what staging left behind them.
+  struct alignas(16) StagedRows {
+    Operand operand[Query::lds_bytes / int(sizeof(Operand))];
+  };
+  static_assert(Query::lds_bytes % sizeof(Operand) == 0, "what lies behind the operands fills operands");
 
   RunningSoftmax<M, C> softmax;
 
@@ -114,8 +119,15 @@ class WaveStream {
 
   /// Of a tile that some row does not see all of: values that no row sees.
   HPA_DEVICE void mask_unseen(Wave& wave, int tile) {
-    if (!stream_.all_seen(first_token(tile), Traits::tokens))
-      mask_values<M, C>(wave, values_, stream_.edge->from(first_token(tile)));
+    if (!stream_.all_seen(first_token(tile), Traits::tokens)) mask_values<M, C>(wave, values_, seen(tile));
+  }
+
+  /// What some row sees of a tile.
+  HPA_DEVICE auto seen(int tile) const {
+    if constexpr (C::general)
+      return stream_.edge->from(first_token(tile));
+    else
+      return Visible{0, stream_.end - first_token(tile)};
   }
 
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
@@ -169,10 +181,8 @@ class WaveStream {
     softmax.probabilities(wave, scores, probabilities);
     wave.keep_order();
     await_values(wave, 0);
-    const auto ones = all_ones(wave);
-    HPA_UNROLL
-    for (int slot = 0; slot < Products::row_slots; ++slot) Products::output(wave, softmax.total[slot], ones, probabilities[slot]);
-    const auto multiply = value_product(wave, tile);
+    softmax.add_totals(wave, probabilities);
+    const auto multiply = value_product<M, C>(wave, tile_scales_, [&] { return seen(tile); });
     static_assert(Traits::dims % Products::value_batch == 0);
     HPA_UNROLL
     for (int first = 0; first < Traits::dims; first += Products::value_batch) {
@@ -195,25 +205,6 @@ class WaveStream {
   /// Of a batch of steps, asked for together.
   HPA_DEVICE void await_values(const Wave& wave, int first) {
     if constexpr (Products::value_batch > 1) wave.await(values_.operand[first + Products::value_batch - 1]);
-  }
-
-  /// The values as they are, or each token's times its scale.
-  HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] int tile) const {
-    if constexpr (C::token_scales)
-      return ValueScales<M, C>(wave, tile_scales_.values, stream_.edge->from(first_token(tile)));
-    else
-      return Products{};
-  }
-
-  HPA_DEVICE static Lane<Words<4>> all_ones(const Wave& wave) {
-    constexpr std::uint32_t one = Format<Products::prob_type>::encode(1.f);
-    const std::uint32_t pair = wave.made_anew(one | one << 16);
-    Lane<Words<4>> ones;
-    wave.each([&](int lane) {
-      HPA_UNROLL
-      for (int i = 0; i < 4; ++i) ones[lane].word[i] = pair;
-    });
-    return ones;
   }
 
   TileStream<C> stream_;

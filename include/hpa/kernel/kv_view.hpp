@@ -7,7 +7,8 @@
 
 namespace hpa::kernel {
 
-/// One cache: a base and two strides in bytes, each below 4 GiB. The bytes of a (block, KV head) lie together: its slab.
+/// One cache: a base and two strides in bytes, each below 4 GiB. The bytes of a (block, KV head) lie together: its slab, whose inner
+/// order a layout knows (layout/).
 struct KvView {
   const char* data;
   std::uint32_t block_stride, head_stride;
@@ -18,16 +19,6 @@ struct KvView {
   }
   /// Block ids are 32 bits and not negative; the product is taken in 64.
   HPA_HOST_DEVICE const char* slab(std::int32_t block) const { return data + std::uint64_t(std::uint32_t(block)) * block_stride; }
-};
-
-/// Byte offsets inside a slab of the vllm layout: K [head_size / x, block_size, x], V [head_size, block_size].
-template <DType Type, int BlockSize>
-struct VllmSlab {
-  static constexpr int x = per_16_bytes(Type);
-  static HPA_HOST_DEVICE constexpr int key_offset(int slot, int element) {
-    return ((element / x * BlockSize + slot) * x + element % x) * size_of(Type);
-  }
-  static HPA_HOST_DEVICE constexpr int value_offset(int slot, int element) { return (element * BlockSize + slot) * size_of(Type); }
 };
 
 /// The one or two blocks that a tile of tokens lies in. A second block that does not exist is the first once more: the same

@@ -48,9 +48,8 @@ struct MergeKernel {
 
  private:
   struct Sum {
-    float maximum = -__FLT_MAX__;   // of the log-sum-exps
-    float total = 0.f;              // sum of exp(lse - maximum)
-    float weighted[Elements] = {};  // the same of out
+    RowState state = RowState::none();  // of the log-sum-exps: natural logarithms
+    float weighted[Elements] = {};      // sum of exp(lse - maximum) * out
   };
 
   static HPA_DEVICE void merge(const Params& p, std::int32_t row, std::int32_t head, int element) {
@@ -76,18 +75,15 @@ struct MergeKernel {
   /// An empty state has no part: its weight is 0, and what its out holds may be NaN.
   static HPA_DEVICE void add(Sum& sum, float lse, const Piece& piece) {
     if (lse == -__builtin_inff()) return;
-    const float maximum = M::max(sum.maximum, lse);
-    const float keep = M::exp2((sum.maximum - maximum) * log2_e), weight = M::exp2((lse - maximum) * log2_e);
-    sum.maximum = maximum;
-    sum.total = sum.total * keep + weight;
+    const auto [keep, weight] = sum.state.template absorb<M>({lse, 1.f}, log2_e);
     HPA_UNROLL
     for (int i = 0; i < Elements; ++i)
       sum.weighted[i] = sum.weighted[i] * keep + M::template unpack<State>(piece.word[i / 2], i % 2) * weight;
   }
 
   static HPA_DEVICE void store(const Params& p, std::int32_t row, std::int32_t head, int element, const Sum& sum) {
-    const bool empty = sum.total == 0.f;
-    const float divide = empty ? 0.f : M::reciprocal(sum.total);
+    const bool empty = sum.state.empty();
+    const float divide = empty ? 0.f : M::reciprocal(sum.state.total);
     Piece piece;
     HPA_UNROLL
     for (int i = 0; i < Elements; i += 2)
@@ -95,7 +91,7 @@ struct MergeKernel {
     Wave::store(p.out.at(row, head) + element * size_of(Out), piece);
     if (p.lse != nullptr && element == 0)
       Wave::store(p.lse + std::int64_t(row) * p.num_heads + head,
-                  empty ? -__builtin_inff() : sum.maximum + M::log2(sum.total) * ln_2);
+                  empty ? -__builtin_inff() : sum.state.maximum + M::log2(sum.state.total) * ln_2);
   }
 };
 

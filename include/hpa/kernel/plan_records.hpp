@@ -89,12 +89,6 @@ struct alignas(16) SplitRow {
   std::int32_t query_row, slot, partitions, step;
 };
 
-/// A partial result of one (slot, query head): out = sum of exp2(score - maximum) * v, not divided; total = sum of exp2(..).
-struct PartialState {
-  float maximum;  // base 2; -FLT_MAX when nothing was visible
-  float total;    // negative: the partition met a block id that cannot be, and the whole row counts as empty
-};
-
 /// What the device can find wrong. The smallest (sequence, error) of a step is kept.
 enum class PlanError : std::int32_t {
   none,

@@ -33,8 +33,12 @@ struct ReduceKernel {
   static constexpr int lanes_a_head = HeadSize / 4 / pieces, piece_elements = HeadSize / pieces;
   static constexpr int heads_a_wave = M::width / lanes_a_head;
   static constexpr int batch = M::reduce_batch;  // partials that a wave has in flight at a time
-  static constexpr int states_offset = waves * pieces * M::width * int(sizeof(Floats4));
-  static constexpr int lds_bytes = RowWaves == 1 ? 0 : states_offset + waves * M::width * int(sizeof(PartialState));
+  /// Where the waves that share a row meet.
+  struct Lds {
+    Floats4 sum[waves][pieces][M::width];
+    RowState state[waves][M::width];
+  };
+  static constexpr int lds_bytes = RowWaves == 1 ? 0 : int(sizeof(Lds));
   static_assert(M::width % lanes_a_head == 0 && (RowWaves == 1 || RowWaves == waves));
 
   /// Grid x covers split rows, grid y covers heads.
@@ -64,12 +68,10 @@ struct ReduceKernel {
   }
 
  private:
-  /// Of one head, what a lane has of it: `pieces` times four elements. `failed` is positive when a partition met a block id that
-  /// cannot be.
+  /// What a lane has of one head: its state and `pieces` times four elements.
   struct Merged {
-    PartialState state{-__FLT_MAX__, 0.f};
+    RowState state = RowState::none();
     Floats4 sum[pieces] = {};
-    float failed = 0.f;
   };
 
   static HPA_DEVICE bool is_head(const Params& p, std::int32_t first_head, int lane) {
@@ -93,76 +95,61 @@ struct ReduceKernel {
   template <int N>
   static HPA_DEVICE void merge(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first,
                                std::int32_t first_head, std::uint32_t head, int element, Merged& merged) {
-    PartialState state[N];
+    RowState state[1 + N];
+    float weight[1 + N];
     Floats4 part[N][pieces];
     HPA_UNROLL
     for (int i = 0; i < N; ++i) {
       const std::int32_t index = first + i * RowWaves < row.partitions ? first + i * RowWaves : row.partitions - 1;
       const std::int32_t slot = row.slot + (General ? index * row.step : index);
       const std::int64_t partial = std::int64_t(slot) * result.num_heads + first_head;  // of the wave's first head
-      state[i] = M::Wave::template load<PartialState>(result.states + partial + head);
+      state[1 + i] = M::Wave::template load<RowState>(result.states + partial + head);
       HPA_UNROLL
       for (int piece = 0; piece < pieces; ++piece)
         part[i][piece] = M::Wave::template load<Floats4>(result.partial + partial * HeadSize +
                                                          (head * HeadSize + unsigned(element)) + piece * piece_elements);
     }
     wave.keep_order();
-    float maximum = merged.state.maximum;
+    state[0] = merged.state;
+    merged.state = RowState::merged<M>(state, weight, 1 + (row.partitions - first + RowWaves - 1) / RowWaves);
     HPA_UNROLL
-    for (int i = 0; i < N; ++i) maximum = M::max(maximum, state[i].maximum);
-    const float keep = M::exp2(merged.state.maximum - maximum);
-    merged.state = {maximum, merged.state.total * keep};
-    HPA_UNROLL
-    for (int piece = 0; piece < pieces; ++piece) merged.sum[piece] = merged.sum[piece] * keep;
-    HPA_UNROLL
-    for (int i = 0; i < N; ++i)
-      add(merged, first + i * RowWaves < row.partitions ? M::exp2(state[i].maximum - maximum) : 0.f, state[i].total, part[i]);
-  }
-
-  static HPA_DEVICE void add(Merged& merged, float share, float total, const Floats4 (&part)[pieces]) {
-    merged.failed = M::max(-total, merged.failed);  // in this order a NaN is passed over
-    merged.state.total += total * share;
-    HPA_UNROLL
-    for (int piece = 0; piece < pieces; ++piece) merged.sum[piece] = merged.sum[piece] + part[piece] * share;
+    for (int piece = 0; piece < pieces; ++piece) {
+      merged.sum[piece] = merged.sum[piece] * weight[0];
+      HPA_UNROLL
+      for (int i = 0; i < N; ++i) merged.sum[piece] = merged.sum[piece] + part[i][piece] * weight[1 + i];
+    }
   }
 
   /// The first wave's become those of all waves, in order.
   static HPA_DEVICE void exchange(Wave& wave, Lane<Merged>& merged) {
-    auto* const sums = reinterpret_cast<Floats4*>(wave.lds());
-    auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset);
-    const auto place = [&](int w, int lane, int piece) { return (w * pieces + piece) * M::width + lane; };
+    auto& lds = *reinterpret_cast<Lds*>(wave.lds());
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int piece = 0; piece < pieces; ++piece) sums[place(wave.index(), lane, piece)] = merged[lane].sum[piece];
-      states[wave.index() * M::width + lane] = state_of(merged[lane]);
+      for (int piece = 0; piece < pieces; ++piece) lds.sum[wave.index()][piece][lane] = merged[lane].sum[piece];
+      lds.state[wave.index()][lane] = merged[lane].state;
     });
     wave.barrier();
     if (wave.index() != 0) return;
     wave.each([&](int lane) {
-      Merged all;
+      RowState state[waves];
+      float weight[waves];
       HPA_UNROLL
-      for (int w = 0; w < waves; ++w) all.state.maximum = M::max(all.state.maximum, states[w * M::width + lane].maximum);
+      for (int w = 0; w < waves; ++w) state[w] = lds.state[w][lane];
+      Merged all{RowState::merged<M>(state, weight)};
       HPA_UNROLL
       for (int w = 0; w < waves; ++w) {
-        const PartialState state = states[w * M::width + lane];
-        Floats4 part[pieces];
         HPA_UNROLL
-        for (int piece = 0; piece < pieces; ++piece) part[piece] = sums[place(w, lane, piece)];
-        add(all, M::exp2(state.maximum - all.state.maximum), state.total, part);
+        for (int piece = 0; piece < pieces; ++piece) all.sum[piece] = all.sum[piece] + lds.sum[w][piece][lane] * weight[w];
       }
       merged[lane] = all;
     });
-  }
-
-  static HPA_DEVICE PartialState state_of(const Merged& merged) {
-    return {merged.state.maximum, merged.failed > 0.f ? -1.f : merged.state.total};
   }
 
   static HPA_DEVICE void store(const Params& p, const SplitRow& row, std::int32_t head, int element, const Merged& merged) {
     HPA_UNROLL
     for (int piece = 0; piece < pieces; ++piece)
       store_result<M, Out>(p.result, static_cast<const Finish&>(p), row.query_row, head, element + piece * piece_elements,
-                           merged.sum[piece], state_of(merged));
+                           merged.sum[piece], merged.state);
   }
 };
 

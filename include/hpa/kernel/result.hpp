@@ -4,6 +4,7 @@
 #include "hpa/arch/portable_rounding.hpp"
 #include "hpa/arch/products.hpp"
 #include "hpa/kernel/query_rows.hpp"
+#include "hpa/kernel/row_state.hpp"
 
 namespace hpa::kernel {
 
@@ -21,9 +22,9 @@ struct RowView {
 
 struct ResultView {
   RowView out;
-  float* lse;            // [num_rows, num_heads] or nullptr
-  float* partial;        // [slots, num_heads, head_size]
-  PartialState* states;  // [slots, num_heads]
+  float* lse;        // [num_rows, num_heads] or nullptr
+  float* partial;    // [slots, num_heads, head_size]
+  RowState* states;  // [slots, num_heads]
   std::int32_t num_heads;
 };
 
@@ -41,10 +42,8 @@ using FinishOf = std::conditional_t<General, FinishParams, NoFinish>;
 
 /// The sink's logit joins the denominator: what was summed against a smaller maximum is scaled down.
 template <class M, class Floats4>
-HPA_DEVICE void add_sink(float logit_log2, Floats4& sum, PartialState& state) {
-  const float maximum = M::max(state.maximum, logit_log2), keep = M::exp2(state.maximum - maximum);
-  sum = sum * keep;
-  state = {maximum, state.total * keep + M::exp2(logit_log2 - maximum)};
+HPA_DEVICE void add_sink(float logit_log2, Floats4& sum, RowState& state) {
+  sum = sum * state.absorb<M>({logit_log2, 1.f}).keep;
 }
 
 template <class M, class Floats4>
@@ -59,16 +58,15 @@ HPA_DEVICE std::uint32_t narrow_to(DType type, const Floats4& v) {
 /// Writes four neighbouring elements of one row's result. `sum` is not divided yet.
 template <class M, DType Out, class Finish, class Floats4>
 HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Finish& finish, std::int64_t row, std::int32_t head,
-                             int element, Floats4 sum, PartialState state) {
+                             int element, Floats4 sum, RowState state) {
   constexpr bool general = std::is_same_v<Finish, FinishParams>;
-  const bool empty = state.total == 0.f || state.total < 0.f;  // NaN is not empty
+  const bool empty = state.empty();
   if constexpr (general)
     if (finish.sinks != nullptr && !empty)
       add_sink<M>(arch::drop_payload(M::Wave::template load<float>(finish.sinks + head)) * log2_e, sum, state);
   const float divide = empty ? 0.f : M::reciprocal(state.total);
   if (result.lse != nullptr && element == 0)
-    M::Wave::store(result.lse + row * result.num_heads + head,
-                   empty ? -__builtin_inff() : (state.maximum + M::log2(state.total)) * ln_2);
+    M::Wave::store(result.lse + row * result.num_heads + head, empty ? -__builtin_inff() : state.lse<M>());
   if constexpr (general)
     if (finish.out != Out) {
       const float scale = finish.out_scale == nullptr ? 1.f : M::Wave::template load<float>(finish.out_scale);
@@ -85,7 +83,7 @@ HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Fi
 /// The same for an item's row: its output if the item is all of it, else a partial for the reduce kernel.
 template <class M, class C, class Finish, class Floats4>
 HPA_DEVICE void store_item(const ResultView& result, const Finish& finish, const Item& item, const RowPlace& row, int element,
-                           const Floats4& sum, const PartialState& state) {
+                           const Floats4& sum, const RowState& state) {
   if (item.slot < 0)
     return store_result<M, C::query>(result, finish, item.query_row + row.query_row, row.head, element, sum, state);
   const std::int64_t partial = std::int64_t(item.slot + row.query_row) * result.num_heads + row.head;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "hpa/kernel/ring_stream.hpp"
+#include "hpa/kernel/wave_merge.hpp"
 
 namespace hpa::kernel {
 
@@ -33,19 +34,23 @@ struct RingKernel {
   static constexpr int waves = Shape::waves;
   static constexpr int resident_workgroups = Shape::workgroups;
   using Stream = RingStream<M, C, waves, Shape::ring_bytes>;
-  static constexpr int chunks = C::head_size / 4;      // a thread merges four elements of a row
-  static constexpr int row_floats = C::head_size + 4;  // of a wave's output in LDS: rows lie in different banks
+  using Merge = WaveMerge<M, C, waves, Products::rows, PaddedRows>;
   // With two merge buffers the waves of an item need not wait until the item before has been read.
   static constexpr int merge_buffers = Products::rows == 8 ? 2 : 1;
   // The next item's query is asked for an item ahead, or where registers are short only when the output has left them.
   static constexpr bool query_is_early = Products::rows == 8;
-  static constexpr int outputs_bytes = waves * Products::rows * row_floats * int(sizeof(float));
-  static constexpr int states_bytes = waves * Products::rows * int(sizeof(PartialState));
-  static constexpr int outputs_offset = waves * Stream::lds_bytes;
-  static constexpr int states_offset = outputs_offset + merge_buffers * outputs_bytes;
-  static constexpr int bookkeeping_offset = states_offset + merge_buffers * states_bytes;
-  static constexpr int facts_offset = (bookkeeping_offset + waves * Stream::bookkeeping_bytes + 15) / 16 * 16;
-  static constexpr int lds_bytes = facts_offset + (C::general ? waves * Products::rows * int(sizeof(RowFacts)) : 0);
+
+  struct PlainLds {
+    typename Stream::Ring rings[waves];
+    typename Merge::Outputs outputs[merge_buffers];
+    typename Merge::States states[merge_buffers];
+    typename Stream::Bookkeeping bookkeeping[waves];
+  };
+  struct FeaturesLds : PlainLds {
+    RowFacts facts[waves][Products::rows];  // each wave's own, so that none waits for another
+  };
+  using Lds = std::conditional_t<C::general, FeaturesLds, PlainLds>;
+  static constexpr int lds_bytes = sizeof(Lds);
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.allow_next_launch();
@@ -60,8 +65,7 @@ struct RingKernel {
     // caches only what DecodeArgs::cache_is_ready promises.
     typename Stream::Cursor cursor(wave, p, list, work);
     const int early = p.cache_is_ready ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
-    Stream stream(wave, wave.lds() + wave.index() * Stream::lds_bytes,
-                  wave.lds() + bookkeeping_offset + wave.index() * Stream::bookkeeping_bytes, cursor);
+    Stream stream(wave, lds(wave).rings, lds(wave).bookkeeping, cursor);
     Work next = list.next_or(wave, work);  // where the list stands
     stream.open(wave, early);
     QueryRegisters<M, C> query, next_query;
@@ -80,6 +84,8 @@ struct RingKernel {
   }
 
  private:
+  static HPA_DEVICE Lds& lds(const Wave& wave) { return *reinterpret_cast<Lds*>(wave.lds()); }
+
   static HPA_DEVICE void request_query(const Wave& wave, const Params& p, const Work& work, QueryRegisters<M, C>& query) {
     const Rows rows = p.rows_of(wave, work);
     query.request(wave, [&](int row) {
@@ -110,11 +116,11 @@ struct RingKernel {
     }
     if (met_negative_id) report(wave, p.header, PlanError::block_id_negative, item.sequence);
     const std::int32_t active = tiles < waves ? tiles : waves;
-    auto* const states = reinterpret_cast<PartialState*>(wave.lds() + states_offset + buffer * states_bytes);
-    auto* const outputs = reinterpret_cast<float*>(wave.lds() + outputs_offset + buffer * outputs_bytes);
+    auto& states = lds(wave).states[buffer];
+    auto& outputs = lds(wave).outputs[buffer];
     if (wave.index() < active) {
-      write_states(wave, states, softmax, met_negative_id);
-      write_outputs(wave, outputs, softmax);
+      Merge::write_states(wave, states, softmax, met_negative_id);
+      Merge::write_outputs(wave, outputs, 0, softmax);
     }
     if constexpr (!query_is_early) request_next_query();
     wave.barrier();
@@ -169,9 +175,7 @@ struct RingKernel {
   }
 
   /// The wave's own.
-  static HPA_DEVICE RowFacts* facts_of(const Wave& wave) {
-    return reinterpret_cast<RowFacts*>(wave.lds() + facts_offset) + wave.index() * Products::rows;
-  }
+  static HPA_DEVICE RowFacts* facts_of(const Wave& wave) { return lds(wave).facts[wave.index()]; }
   /// A lane writes those that it will read.
   static HPA_DEVICE void stage_facts(const Wave& wave, const Params& p, const Rows& rows, const Item& item) {
     wave.each([&](int lane) {
@@ -183,64 +187,18 @@ struct RingKernel {
     });
   }
 
-  static HPA_DEVICE void write_states(const Wave& wave, PartialState* states, const Softmax& softmax, bool met_negative_id) {
-    PartialState* const own = states + wave.index() * Products::rows;
-    wave.each([&](int lane) {
-      HPA_UNROLL
-      for (int i = 0; i < Softmax::lane_rows; ++i) {
-        const int row = Products::score_row(lane, i);
-        const float total = softmax.total[i / Products::slot_rows][lane][i % Products::slot_rows];
-        if (lane == Products::score_lane_of(row)) own[row] = {softmax.reference[i][lane], met_negative_id ? -1.f : total};
-      }
-    });
-  }
-
-  static HPA_DEVICE void write_outputs(const Wave& wave, float* outputs, const Softmax& softmax) {
-    float* const own = outputs + wave.index() * Products::rows * row_floats;
-    wave.each([&](int lane) {
-      HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) {
-        HPA_UNROLL
-        for (int dim = 0; dim < Traits::dims; ++dim) {
-          HPA_UNROLL
-          for (int i = 0; i < 4; ++i)
-            own[Products::output_row(lane, slot, i) * row_floats + dim * Products::dim_step + Products::output_element(lane, i)] =
-                softmax.output[slot][dim][lane][i];
-        }
-      }
-    });
-  }
-
-  /// The outputs of the first `active` waves become one. A thread merges four elements of a row at a time.
-  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows, const PartialState* states,
-                                     const float* outputs, std::int32_t active) {
+  /// The outputs of the first `active` waves become one.
+  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows,
+                                     const typename Merge::States& states, const typename Merge::Outputs& outputs,
+                                     std::int32_t active) {
     const float value_scale = kernel::value_scale<C>(wave, p);
     wave.each([&](int lane) {
-      for (int piece = wave.index() * M::width + lane; piece < rows.count * chunks; piece += waves * M::width) {
-        const int row = piece / chunks, element = piece % chunks * 4;
-        // An inactive wave left nothing: the first wave's stands in, with no weight.
-        const auto from = [&](int w) { return (w < active ? w : 0) * Products::rows + row; };
-        PartialState state[waves], merged{Softmax::unset, 0.f};
-        Floats4 part[waves], sum = Floats4::zero();
-        HPA_UNROLL
-        for (int w = 0; w < waves; ++w) state[w] = states[from(w)];
-        HPA_UNROLL
-        for (int w = 0; w < waves; ++w) part[w] = *reinterpret_cast<const Floats4*>(outputs + from(w) * row_floats + element);
-        HPA_UNROLL
-        for (int w = 0; w < waves; ++w) merged.maximum = M::max(merged.maximum, state[w].maximum);
-        bool failed = false;
-        HPA_UNROLL
-        for (int w = 0; w < waves; ++w) {
-          const float weight = w < active ? M::exp2(state[w].maximum - merged.maximum) : 0.f;
-          merged.total += state[w].total * weight;
-          failed = failed || state[w].total < 0.f;
-          sum = sum + part[w] * weight;
-        }
-        // No tokens at all: what the first wave's place holds is nobody's.
-        if (active == 0) merged = {Softmax::unset, 0.f}, failed = false;
-        if (failed) merged.total = -1.f;
-        store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), item, rows.at(row), element, sum * value_scale,
-                         merged);
+      for (int i = wave.index() * M::width + lane; i < rows.count * Merge::chunks; i += waves * M::width) {
+        const int row = i / Merge::chunks, chunk = i % Merge::chunks;
+        const auto weighed = Merge::weigh(states, row, active);
+        const Floats4 sum = Merge::sum(outputs, row, chunk, weighed.weight, active);
+        store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), item, rows.at(row), 4 * chunk, sum * value_scale,
+                         weighed.state);
       }
     });
   }

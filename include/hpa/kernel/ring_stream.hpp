@@ -39,9 +39,9 @@ class StagedTile {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
   using Wave = typename M::Wave;
-  using Slab = VllmSlab<C::kv, Traits::tokens>;
-  using Keys = arch::Strip<C::head_size / Slab::x, Traits::tokens * 16, C::block_size * 16>;
-  using Values = arch::Strip<C::head_size, Traits::tokens * size_of(C::kv), C::block_size * size_of(C::kv)>;
+  using Layout = typename Traits::Layout;
+  using Keys = typename Layout::template KeyStrip<C::head_size, Traits::tokens, C::block_size>;
+  using Values = typename Layout::template ValueStrip<C::head_size, Traits::tokens, C::block_size>;
   using Scales = arch::Strip<1, Traits::tokens* int(sizeof(float)), C::block_size* int(sizeof(float))>;  // token_scales only
   static constexpr int scales_bytes = C::token_scales ? 2 * Scales::bytes : 0;
   static constexpr int bytes = Keys::bytes + Values::bytes + scales_bytes;
@@ -69,7 +69,8 @@ class StagedTile {
     for (int first = 0; first < Traits::steps; first += Products::key_steps) {
       const auto keys = wave.load_matrices([&](int lane) {
         const Place row = Products::key_matrix_row(lane);
-        return data_ + Slab::key_offset(row.token, row.element) + Slab::key_offset(0, first * Products::element_step);
+        return data_ + Layout::key_offset(Traits::tokens, row.token, row.element) +
+               Layout::key_offset(Traits::tokens, 0, first * Products::element_step);
       });
       HPA_UNROLL
       for (int step = first; step < first + Products::key_steps; ++step) {
@@ -91,7 +92,7 @@ class StagedTile {
   HPA_DEVICE void add_values(Wave& wave, RunningSoftmax<M, C>& softmax,
                              const typename RunningSoftmax<M, C>::Probabilities (&probabilities)[Products::row_slots],
                              const Seen& visible, const TileScales& scales) const {
-    const auto multiply = value_product(wave, scales, visible);
+    const auto multiply = value_product<M, C>(wave, scales, [&] { return visible; });
     HPA_UNROLL
     for (int dim = 0; dim < Traits::dims; ++dim) {
       Lane<Words<Products::value_words>> values;
@@ -106,23 +107,13 @@ class StagedTile {
   }
 
  private:
-  /// The values as they are, or each token's times its scale.
-  template <class Seen>
-  static HPA_DEVICE auto value_product([[maybe_unused]] const Wave& wave, [[maybe_unused]] const TileScales& scales,
-                                       [[maybe_unused]] const Seen& visible) {
-    if constexpr (C::token_scales)
-      return ValueScales<M, C>(wave, scales.values, visible);
-    else
-      return Products{};
-  }
-
   HPA_DEVICE void load_values(int lane, int dim, Words<Products::value_words>& values) const {
-    constexpr int words_a_run = Products::value_run * size_of(C::kv) / 4;
+    constexpr int bits = layout::code_bits(C::kv), words_a_run = Products::value_run * bits / 32;
     HPA_UNROLL
     for (int word = 0; word < Products::value_words; word += words_a_run) {
-      const Place at = Products::value_at(lane, 4 / size_of(C::kv) * word);
-      const auto* const from =
-          data_ + Keys::bytes + Slab::value_offset(0, dim * Products::dim_step + at.element) + at.token * size_of(C::kv);
+      const Place at = Products::value_at(lane, dim, 32 / bits * word);
+      const auto* const from = data_ + Keys::bytes + Layout::value_offset(Traits::tokens, 0, at.element) +
+                               Layout::value_offset(Traits::tokens, at.token, 0);
       const auto run = *reinterpret_cast<const Words<words_a_run>*>(from);
       HPA_UNROLL
       for (int i = 0; i < words_a_run; ++i) values.word[word + i] = run.word[i];
@@ -144,12 +135,19 @@ class RingStream {
       C::token_scales,
       typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values, typename Tile::Scales, typename Tile::Scales>,
       typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values>>;
-  static constexpr int lds_bytes = stages * Tile::bytes;  // a wave
-  static constexpr int bookkeeping_bytes = 8 * stages;    // a wave, whatever Copies needs
-  static_assert(stages >= 2 && Copies::bookkeeping_bytes <= bookkeeping_bytes);
+  /// A wave's stages in LDS.
+  struct alignas(16) Ring {
+    std::byte stage[stages][Tile::bytes];
+  };
+  /// What Copies needs in LDS.
+  struct alignas(8) Bookkeeping {
+    std::byte stage[stages][8];
+  };
+  static_assert(stages >= 2 && Copies::bookkeeping_bytes <= int(sizeof(Bookkeeping)));
 
-  HPA_DEVICE RingStream(Wave& wave, std::byte* ring, std::byte* bookkeeping, const Cursor& cursor)
-      : cursor_(cursor), ring_(ring), copies_(wave, bookkeeping) {}
+  /// `rings` and `bookkeeping` are those of the workgroup's waves.
+  HPA_DEVICE RingStream(Wave& wave, Ring (&rings)[Waves], Bookkeeping (&bookkeeping)[Waves], const Cursor& cursor)
+      : cursor_(cursor), ring_(own(wave, rings)), copies_(wave, own(wave, bookkeeping)) {}
 
   /// Asks for the wave's first tiles, `early` of them before the kernel before this one has ended.
   HPA_DEVICE void open(Wave& wave, int early) {
@@ -195,6 +193,11 @@ class RingStream {
   }
 
  private:
+  /// The wave's, by 32-bit arithmetic: 64-bit offsets cost a register that the 16-row kernels have not.
+  template <class T>
+  static HPA_DEVICE std::byte* own(const Wave& wave, T (&of_waves)[Waves]) {
+    return reinterpret_cast<std::byte*>(of_waves) + wave.index() * int(sizeof(T));
+  }
   HPA_DEVICE std::byte* place_of(int stage) const { return ring_ + stage * Tile::bytes; }
 
   Cursor cursor_;

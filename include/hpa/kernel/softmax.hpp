@@ -1,6 +1,7 @@
 // The running softmax of one wave: for each row a reference near its maximum, the output and the sum of the probabilities.
 #pragma once
 
+#include "hpa/kernel/row_state.hpp"
 #include "hpa/kernel/transform.hpp"
 
 namespace hpa::kernel {
@@ -18,17 +19,16 @@ struct RunningSoftmax {
   using Floats4 = typename M::Floats4;
   using Probabilities = Lane<Words<Products::prob_words>>;
   static constexpr int slots = Products::row_slots, slot_rows = Products::slot_rows, lane_rows = slots * slot_rows;
-  static constexpr float slack = 8.f;           // powers of two that a probability may exceed 1 by
-  static constexpr float unset = -__FLT_MAX__;  // finite, so that a masked score less it is -inf and not NaN
+  static constexpr float slack = 8.f;  // powers of two that a probability may exceed 1 by
 
-  Lane<float> reference[lane_rows];           // `unset` before the row has seen a token
+  Lane<float> reference[lane_rows];           // RowState::unset before the row has seen a token
   Lane<Floats4> output[slots][Traits::dims];  // O^T, not divided
   Lane<Floats4> total[slots];                 // row sums, each as often as the lane has floats of the row
 
   HPA_DEVICE void clear(const Wave& wave) {
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int row = 0; row < lane_rows; ++row) reference[row][lane] = unset;
+      for (int row = 0; row < lane_rows; ++row) reference[row][lane] = RowState::unset;
       HPA_UNROLL
       for (int slot = 0; slot < slots; ++slot) {
         total[slot][lane] = Floats4::zero();
@@ -62,10 +62,11 @@ struct RunningSoftmax {
   /// Adds the probabilities up, as rounded for the output product: a product with values of one.
   HPA_DEVICE void add_totals(const Wave& wave, const Probabilities (&packed)[slots]) {
     constexpr std::uint32_t one = Format<Products::prob_type>::encode(1.f);
+    const std::uint32_t pair = wave.made_anew(one | one << 16);
     Lane<Words<4>> ones;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int i = 0; i < 4; ++i) ones[lane].word[i] = one | one << 16;
+      for (int i = 0; i < 4; ++i) ones[lane].word[i] = pair;
     });
     HPA_UNROLL
     for (int slot = 0; slot < slots; ++slot) Products::output(wave, total[slot], ones, packed[slot]);
@@ -99,9 +100,9 @@ struct RunningSoftmax {
         wave.each([&](int lane) { maximum[row][lane] = M::max(maximum[row][lane], other[lane]); });
       }
       wave.each([&](int lane) {
-        const float raised = M::max(reference[row][lane], maximum[row][lane]);
-        factor[row][lane] = M::exp2(reference[row][lane] - raised);
-        reference[row][lane] = raised;
+        RowState state{reference[row][lane], 0.f};
+        factor[row][lane] = state.raise<M>(maximum[row][lane]);
+        reference[row][lane] = state.maximum;
       });
     }
     wave.each([&](int lane) {

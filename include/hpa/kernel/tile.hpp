@@ -4,6 +4,7 @@
 #include "hpa/arch/products.hpp"
 #include "hpa/kernel/kv_view.hpp"
 #include "hpa/kernel/plan_records.hpp"
+#include "hpa/layout/vllm.hpp"
 
 namespace hpa::kernel {
 
@@ -14,7 +15,7 @@ using arch::Words;
 template <class M, class C>
 struct TileTraits {
   using Products = typename M::template Products<C::query, C::kv, C::tile_rows>;
-  using Slab = VllmSlab<C::kv, C::block_size>;
+  using Layout = layout::LayoutOf<C::layout, layout::code_bits(C::kv)>;
   using Blocks = TileBlocks<Products::tile_tokens, C::block_size>;
   template <class T>
   using Lane = typename M::template Lane<T>;
@@ -22,13 +23,14 @@ struct TileTraits {
   static constexpr int steps = C::head_size / Products::element_step;  // calls of scores() a product
   static constexpr int dims = C::head_size / Products::dim_step;       // calls of output() a tile
   static_assert(C::head_size % Products::element_step == 0 && C::head_size % Products::dim_step == 0);
+  static_assert(Layout::value_run == layout::Along::tokens, "these products take runs of tokens from memory");
 };
 
 /// Copies a lane's share of an operand from memory: runs of `Run` elements of `Type` that are next to each other there. `Shared`: other
 /// waves of the workgroup load the same.
 template <class Wave, DType Type, int Run, bool Shared = false, int N, class Address>
 HPA_DEVICE void load_runs(const Wave& wave, Words<N>& operand, Address&& address_of_element) {
-  constexpr int run_words = Run * size_of(Type) / 4;
+  constexpr int run_words = Run * layout::code_bits(Type) / 32;
   HPA_UNROLL
   for (int run = 0; run < N / run_words; ++run) {
     Words<run_words> piece;
@@ -52,14 +54,14 @@ struct KeyTile {
   HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
       const Place first = Products::key_at(lane, 0, 0);  // a lane's other pieces are at constant distances
-      const char* start =
-          cache.slab(blocks.block_of(first.token)) + Traits::Slab::key_offset(blocks.slot_of(first.token), first.element);
+      const char* start = cache.slab(blocks.block_of(first.token)) +
+                          Traits::Layout::key_offset(C::block_size, blocks.slot_of(first.token), first.element);
       HPA_UNROLL
       for (int i = 0; i < operands; ++i) {
         HPA_UNROLL
         for (int product = 0; product < Products::score_products; ++product) {
-          const int distance =
-              Traits::Slab::key_offset(product * Products::product_tokens, i * Products::key_steps * Products::element_step);
+          const int distance = Traits::Layout::key_offset(C::block_size, product * Products::product_tokens,
+                                                          i * Products::key_steps * Products::element_step);
           load_runs<typename M::Wave, C::kv, Products::key_run>(wave, operand[i][product][lane],
                                                                 [&](int) { return start + distance; });
         }
@@ -77,12 +79,11 @@ struct ValueTile {
 
   HPA_DEVICE void request(const typename M::Wave& wave, int dim, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
-      const Place first = Products::value_at(lane, 0);
-      const char* start =
-          cache.slab(blocks.block_of(first.token)) + Traits::Slab::value_offset(blocks.slot_of(first.token), first.element);
+      const Place first = Products::value_at(lane, 0, 0);
+      const char* start = cache.slab(blocks.block_of(first.token)) +
+                          Traits::Layout::value_offset(C::block_size, blocks.slot_of(first.token), first.element);
       load_runs<typename M::Wave, C::kv, Products::value_run>(wave, operand[dim][lane], [&](int i) {
-        return start +
-               Traits::Slab::value_offset(0, dim * Products::dim_step + Products::value_at(lane, i).element - first.element);
+        return start + Traits::Layout::value_offset(C::block_size, 0, Products::value_at(lane, dim, i).element - first.element);
       });
     });
   }

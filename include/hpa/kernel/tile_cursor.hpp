@@ -81,7 +81,7 @@ class TileCursor {
 
   /// The chunk's tiles are the next ones.
   HPA_DEVICE void locate(Wave& wave, const Chunk& chunk) {
-    using Slab = VllmSlab<C::kv, C::block_size>;
+    using Layout = typename TileTraits<M, C>::Layout;
     const DecodeParams& caches = params_;  // token scales have keys too
     const KvView keys = caches.keys.head(chunk.kv_head), values = caches.values.head(chunk.kv_head);
     Lane<bool> negative;
@@ -90,8 +90,8 @@ class TileCursor {
       const std::int32_t block = chunk.blocks[lane];
       const int slot = int(unsigned(chunk.first_token + lane * token_step) % unsigned(C::block_size));
       negative[lane] = block < 0;
-      keys_[lane] = keys.slab(block < 0 ? 0 : block) + Slab::key_offset(slot, 0);
-      values_[lane] = values.slab(block < 0 ? 0 : block) + Slab::value_offset(slot, 0);
+      keys_[lane] = keys.slab(block < 0 ? 0 : block) + Layout::key_offset(C::block_size, slot, 0);
+      values_[lane] = values.slab(block < 0 ? 0 : block) + Layout::value_offset(C::block_size, slot, 0);
       if constexpr (C::token_scales) locate_scales(lane, chunk.kv_head, block < 0 ? 0 : block, slot);
     });
     negative_id_ = wave.any(negative);
@@ -100,9 +100,9 @@ class TileCursor {
   /// Where there are none, other bytes stand in for them: copied as well, and not used.
   HPA_DEVICE void locate_scales(int lane, std::int32_t kv_head, std::int32_t block, int slot) {
     const TokenScaleParams& all = params_;
-    const char* const keys = all.keys.head(kv_head).slab(block) + slot * int(sizeof(float));
-    scales_.keys[lane] = all.given() ? keys : keys_[lane];
-    scales_.values[lane] = all.given() ? keys + all.to_values : keys_[lane];
+    const std::int64_t offset = all.of_keys().head(kv_head).slab(block) - all.keys + slot * int(sizeof(float));
+    scales_.keys[lane] = all.given() ? all.keys + offset : keys_[lane];
+    scales_.values[lane] = all.given() ? all.values + offset : keys_[lane];
   }
 
   /// Asks for the ids of the next tiles.

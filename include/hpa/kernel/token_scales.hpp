@@ -17,11 +17,14 @@ template <class M, class C>
 class ScalesAhead {
  public:
   using Traits = TileTraits<M, C>;
-  static constexpr int lds_bytes = M::width * int(sizeof(float));  // a wave
+  /// A wave's place in LDS: the scales of a tile's keys, then of its values.
+  struct alignas(16) Lds {
+    float scale[M::width];
+  };
 
   /// Once an item, before the first request.
   HPA_DEVICE void start(const typename M::Wave& wave, const TokenScaleParams& scales) {
-    wave.each([&](int lane) { to_own_[lane] = lane < Traits::tokens ? 0 : scales.to_values; });
+    wave.each([&](int lane) { own_[lane] = lane < Traits::tokens ? scales.keys : scales.values; });
   }
 
   HPA_DEVICE void request(const typename M::Wave& wave, const TokenScaleParams& scales, const typename Traits::Blocks& blocks) {
@@ -29,8 +32,8 @@ class ScalesAhead {
     if (!scales.given()) return;
     wave.each_afresh([&](int lane) {
       const int token = lane % Traits::tokens;
-      const std::int64_t place = to_own_[lane] + blocks.slot_of(token) * int(sizeof(float));
-      scale_[lane] = wave.template load<float>(scales.keys.slab(blocks.block_of(token)) + place);
+      const KvView own{own_[lane], scales.block_stride, scales.head_stride};
+      scale_[lane] = wave.template load<float>(own.slab(blocks.block_of(token)) + blocks.slot_of(token) * int(sizeof(float)));
     });
   }
 
@@ -43,7 +46,7 @@ class ScalesAhead {
 
  private:
   typename Traits::template Lane<float> scale_;
-  typename Traits::template Lane<std::int64_t> to_own_;  // from a key's scale to the one that the lane asks for
+  typename Traits::template Lane<const char*> own_;  // of K or of V, whichever the lane asks for
 };
 
 template <class M, class C>
@@ -64,7 +67,7 @@ class ValueScales {
     wave.each_afresh([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < tokens; ++i) {
-        const int token = Products::value_at(lane, i).token;
+        const int token = Products::value_at(lane, 0, i).token;
         scale_[i][lane] = scales == nullptr ? 1.f : float_of(bits_of(scales[token]) & visible.mask(token));
       }
     });
@@ -73,7 +76,7 @@ class ValueScales {
   template <class D, class A, class B>
   HPA_DEVICE void output(const typename M::Wave& wave, D& sum, const A& values, const B& probabilities) const {
     Products::output_scaled(wave, sum, values, probabilities, [&](int lane, int element) {
-      return scale_[Products::value_at(0, element).token - Products::value_at(0, 0).token][lane];
+      return scale_[Products::value_at(0, 0, element).token - Products::value_at(0, 0, 0).token][lane];
     });
   }
 
@@ -81,5 +84,16 @@ class ValueScales {
   static constexpr int tokens = Products::value_run;  // a lane's tokens are one run, whatever the head element
   typename Traits::template Lane<float> scale_[tokens];
 };
+
+/// What multiplies values with probabilities: the products as they are, or with each token's scale. `seen()`: what some row sees of the
+/// tile.
+template <class M, class C, class Seen>
+HPA_DEVICE auto value_product([[maybe_unused]] const typename M::Wave& wave, [[maybe_unused]] const TileScales& scales,
+                              [[maybe_unused]] Seen&& seen) {
+  if constexpr (C::token_scales)
+    return ValueScales<M, C>(wave, scales.values, seen());
+  else
+    return typename TileTraits<M, C>::Products{};
+}
 
 }  // namespace hpa::kernel

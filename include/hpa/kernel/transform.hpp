@@ -99,13 +99,14 @@ class ValueMask {
 
   template <class Seen>
   HPA_DEVICE ValueMask(int lane, const Seen& seen) {
-    constexpr std::uint32_t element = size_of(C::kv) == 2 ? 0xffffu : 0xffu;
+    constexpr int bits = layout::code_bits(C::kv);
+    constexpr std::uint32_t code = (1u << bits) - 1;
     HPA_UNROLL
     for (int word = 0; word < Products::value_words; ++word) {
-      const int token = Products::value_at(lane, elements_a_word * word).token;
+      const int token = Products::value_at(lane, 0, codes_per_word * word).token;
       keep_[word] = 0;
       HPA_UNROLL
-      for (int i = 0; i < elements_a_word; ++i) keep_[word] |= seen.has(token + i) ? element << (8 * size_of(C::kv) * i) : 0u;
+      for (int i = 0; i < codes_per_word; ++i) keep_[word] |= seen.has(token + i) ? code << (bits * i) : 0u;
     }
   }
 
@@ -116,7 +117,7 @@ class ValueMask {
   }
 
  private:
-  static constexpr int elements_a_word = 4 / size_of(C::kv);
+  static constexpr int codes_per_word = 32 / layout::code_bits(C::kv);
   std::uint32_t keep_[Products::value_words];
 };
 

@@ -5,6 +5,32 @@
 
 namespace hpa::kernel {
 
+/// A workgroup's items [index, end) of the plan's list, every `step`. By length: as many apart as workgroups run beside each other.
+/// Balanced: the plan says where the workgroup's neighbouring items begin and end.
+class ItemQueue {
+ public:
+  /// `place`: which of the workgroups that run beside each other. `first`, `step`: by length.
+  template <class Wave>
+  HPA_DEVICE ItemQueue(const Wave& wave, const DecodeParams& p, std::int32_t num_items, std::int32_t place, std::int32_t first,
+                       std::int32_t step)
+      : index_(first), end_(num_items), step_(step) {
+    if (p.shares == nullptr) return;
+    end_ = wave.uniform(p.shares + place + 1), index_ = wave.uniform(p.shares + place), step_ = 1;
+    if (index_ >= end_) index_ = end_ = 0;  // so that read() finds the list's first item
+  }
+
+  HPA_DEVICE bool at_end() const { return index_ >= end_; }
+  /// The item where the queue stands. At the end, too, for a queue that is new: the list is never shorter than the grid is wide.
+  template <class Wave>
+  HPA_DEVICE Item read(const Wave& wave, const Item* items) const {
+    return wave.uniform(items + index_);
+  }
+  HPA_DEVICE void next() { index_ += step_; }
+
+ protected:
+  std::int32_t index_, end_, step_;
+};
+
 /// An item for one KV head.
 struct Work {
   Item item;
@@ -24,43 +50,50 @@ struct RingParams : DecodeParamsOf<C> {
   }
 };
 
-/// One workgroup's share of all (item, KV head) pairs. By length: every so many, heads running fastest. Balanced: neighbouring items
-/// for one head.
-class WorkQueue {
+/// One workgroup's (item, KV head) pairs. By length: every so many of all, heads running fastest. Balanced: neighbouring items for one
+/// head.
+class WorkQueue : public ItemQueue {
  public:
   template <class Wave, class C>
   HPA_DEVICE WorkQueue(const Wave& wave, const RingParams<C>& p, std::int32_t num_items)
-      : items_(p.items), num_kv_heads_(p.num_kv_heads), end_(num_items), item_step_(p.item_step), head_step_(p.head_step) {
-    const std::int32_t place = p.shares == nullptr ? place_of(wave.workgroup_x(), wave.workgroups_x()) : wave.workgroup_x();
-    item_ = std::int32_t(unsigned(place) / unsigned(p.num_kv_heads));
-    kv_head_ = place - item_ * p.num_kv_heads;
-    if (p.shares == nullptr) return;
-    const std::int32_t share = item_;
-    item_ = wave.uniform(p.shares + share), end_ = wave.uniform(p.shares + share + 1);
-    if (item_ >= end_) item_ = end_ = 0;  // so that read() finds the list's first item
-  }
+      : WorkQueue(wave, p, num_items,
+                  p.shares == nullptr ? place_of(wave.workgroup_x(), wave.workgroups_x()) : wave.workgroup_x()) {}
 
-  HPA_DEVICE bool at_end() const { return item_ >= end_; }
   template <class Wave>
   HPA_DEVICE Work read(const Wave& wave) const {
-    return {wave.uniform(items_ + item_), kv_head_};
+    return {ItemQueue::read(wave, items_), kv_head_};
   }
-  HPA_DEVICE void advance() {
-    item_ += item_step_;
+  HPA_DEVICE void next() {
+    ItemQueue::next();
     kv_head_ += head_step_;
-    if (kv_head_ >= num_kv_heads_) kv_head_ -= num_kv_heads_, ++item_;
+    if (kv_head_ >= num_kv_heads_) kv_head_ -= num_kv_heads_, ++index_;
   }
   /// The next piece of work, if there is one, otherwise `last`.
   template <class Wave>
   HPA_DEVICE Work next_or(const Wave& wave, const Work& last) {
-    if (!at_end()) advance();
+    if (!at_end()) next();
     return at_end() ? last : read(wave);
   }
 
  private:
-  /// Where in the list a workgroup begins. Those that begin last have a piece less than the others, or shorter ones. Every eighth of
-  /// those that start first is one of them, which spreads them over the chip where launches overlap: first starters take the places
-  /// of those that have just ended, so in a row they would lie in the same part of it launch after launch.
+  template <class Wave, class C>
+  HPA_DEVICE WorkQueue(const Wave& wave, const RingParams<C>& p, std::int32_t num_items, std::int32_t place)
+      : WorkQueue(wave, p, num_items, place, std::int32_t(unsigned(place) / unsigned(p.num_kv_heads))) {}
+  template <class Wave, class C>
+  HPA_DEVICE WorkQueue(const Wave& wave, const RingParams<C>& p, std::int32_t num_items, std::int32_t place, std::int32_t first)
+      : ItemQueue(wave, p, num_items, first, first, p.item_step),
+        items_(p.items),
+        num_kv_heads_(p.num_kv_heads),
+        kv_head_(place - first * p.num_kv_heads),
+        head_step_(p.head_step) {}
+
+  /// Where in the list a workgroup begins, of n workgroups. The last places have one piece of work less than the first, or shorter ones.
+  /// Workgroups start in the order of x. Every eighth of them, x = 0, 8, 16, .., takes a place from the end on; the others share the
+  /// rest, likewise from its end on. Where launches overlap, the first to start take the multiprocessors that ended first: light
+  /// places in a row would lie in the same part of the chip launch after launch.
+  ///
+  ///   n = 16    x       0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15
+  ///             place  15 13 12 11 10  9  8  7 14  6  5  4  3  2  1  0
   static HPA_DEVICE std::int32_t place_of(std::int32_t x, std::int32_t workgroups) {
     constexpr unsigned every = 8;
     const auto eighth = std::int32_t(unsigned(x) / every);
@@ -70,7 +103,7 @@ class WorkQueue {
   }
 
   const Item* items_;
-  std::int32_t num_kv_heads_, item_ = 0, kv_head_ = 0, end_, item_step_, head_step_;
+  std::int32_t num_kv_heads_, kv_head_, head_step_;
 };
 
 }  // namespace hpa::kernel

@@ -7,6 +7,7 @@
 #include "hpa/arch/arch.hpp"
 #include "hpa/args.hpp"
 #include "hpa/kernel/plan_records.hpp"
+#include "hpa/kernel/row_state.hpp"
 #include "hpa/status.hpp"
 
 namespace hpa {
@@ -79,7 +80,7 @@ constexpr WorkspaceLayout layout_of(const DecodeShape& shape, const PartitionRul
   layout.split_rows = after(layout.items, layout.max_items, sizeof(Item));
   layout.shares = after(layout.split_rows, layout.max_split_rows, sizeof(SplitRow));
   layout.states = after(layout.shares, rule.shares > 0 ? rule.shares + 1 : 0, sizeof(std::int32_t));
-  layout.partials = after(layout.states, layout.max_slots * shape.num_heads, sizeof(PartialState));
+  layout.partials = after(layout.states, layout.max_slots * shape.num_heads, sizeof(RowState));
   layout.bytes = after(layout.partials, layout.max_slots * shape.num_heads * shape.head_size_of_v(), sizeof(float));
   return layout;
 }
@@ -90,7 +91,7 @@ struct CarvedWorkspace {
   Item* items;
   SplitRow* split_rows;
   std::int32_t* shares;  // nullptr by length
-  PartialState* states;
+  RowState* states;
   float* partials;
 };
 
@@ -100,7 +101,7 @@ inline CarvedWorkspace carve(const Workspace& workspace, const WorkspaceLayout& 
           reinterpret_cast<Item*>(base + layout.items),
           reinterpret_cast<SplitRow*>(base + layout.split_rows),
           layout.shares == layout.states ? nullptr : reinterpret_cast<std::int32_t*>(base + layout.shares),
-          reinterpret_cast<PartialState*>(base + layout.states),
+          reinterpret_cast<RowState*>(base + layout.states),
           reinterpret_cast<float*>(base + layout.partials)};
 }
 

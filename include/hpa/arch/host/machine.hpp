@@ -74,7 +74,7 @@ struct HostMachine<Nvidia> : EmulatedMachine<Nvidia> {
   static constexpr int ring_bytes = 65536;   // in flight, of all decode waves of a compute unit
   static constexpr int unit_workgroups = 1;  // one kernel less to compile; another workgroup size would show nothing new
   template <DType Query, DType Kv, int Rows>
-  using Products = WarpProducts<EmulatedMma<Query>, Rows, Elements<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>;
+  using Products = WarpProducts<EmulatedMma<Query>, Rows, layout::Codec<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>;
   template <int Stages, class... Strips>
   using Copies = HostCopies<Stages, Strips...>;
 };

@@ -1,0 +1,14 @@
+// Registers of a lane.
+#pragma once
+
+#include <cstdint>
+
+namespace hpa::arch {
+
+/// N registers of 32 bits; each holds elements of fewer bits, the first in the lowest.
+template <int N>
+struct alignas((N & (N - 1)) == 0 ? 4 * N : 4) Words {
+  std::uint32_t word[N];
+};
+
+}  // namespace hpa::arch
