@@ -16,7 +16,9 @@
 #include "hpa/arch/arch.hpp"
 #include "hpa/types.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// N registers of 32 bits; each holds two 16-bit elements, the first in the lower half.
 template <int N>
@@ -294,4 +296,6 @@ struct WarpProducts {
   }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -5,7 +5,9 @@
 #include "hpa/kernel/kv_view.hpp"
 #include "hpa/kernel/result.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 struct AppendParams {
   RowView key, value;  // [num_tokens, num_kv_heads, head_size]
@@ -205,4 +207,6 @@ struct CopyBlocksKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -7,7 +7,9 @@
 #include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/decode_tile.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 template <class M, class C, int Waves>
 struct DecodeKernel {
@@ -260,4 +262,6 @@ struct DecodeKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -7,7 +7,9 @@
 #include "hpa/kernel/masks.hpp"
 #include "hpa/kernel/result.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 struct DecodeParams {
   RowView query;
@@ -72,4 +74,6 @@ HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]]
   return 1.f;
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -3,7 +3,9 @@
 
 #include "hpa/kernel/result.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// States that one merge can combine: they travel by value in the kernel's arguments.
 inline constexpr int max_merge_states = 16;
@@ -99,4 +101,6 @@ struct MergeKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -4,7 +4,9 @@
 
 #include "hpa/kernel/ring_stream.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// A workgroup of `Waves` waves that each keep a ring of `RingBytes`; a compute unit holds so many workgroups.
 template <int Waves, int RingBytes, int Workgroups>
@@ -246,4 +248,6 @@ struct RingKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

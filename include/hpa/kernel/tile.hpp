@@ -5,7 +5,9 @@
 #include "hpa/kernel/kv_view.hpp"
 #include "hpa/kernel/plan_records.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 using arch::Place;
 using arch::Words;
@@ -126,4 +128,6 @@ struct QueryTile {
   static HPA_DEVICE bool is_piece(int n) { return Staged::pieces % Waves == 0 || n < Staged::pieces; }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -4,7 +4,9 @@
 #include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/transform.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// The scales of a tile's tokens, in LDS; nullptr: none.
 struct TileScales {
@@ -82,4 +84,6 @@ class ValueScales {
   typename Traits::template Lane<float> scale_[tokens];
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -3,7 +3,9 @@
 
 #include "hpa/kernel/decode_params.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// An item for one KV head.
 struct Work {
@@ -73,4 +75,6 @@ class WorkQueue {
   std::int32_t num_kv_heads_, item_ = 0, kv_head_ = 0, end_, item_step_, head_step_;
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
