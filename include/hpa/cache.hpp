@@ -5,45 +5,13 @@
 #include <cstdint>
 
 #include "hpa/arch/launch.hpp"
-#include "hpa/check.hpp"
+#include "hpa/declare.hpp"
 #include "hpa/detail/grid.hpp"
 #include "hpa/detail/views.hpp"
 #include "hpa/device.hpp"
 #include "hpa/kernel/cache_kernels.hpp"
 
 namespace hpa {
-
-/// Device pointers of one append(); strides in elements, 0 = dense. Pointers are 16-byte aligned, strides multiples of 16 bytes.
-struct AppendArgs {
-  const void* key = nullptr;    // [num_tokens, num_kv_heads, head_size], in the query's type
-  const void* value = nullptr;  // [num_tokens, num_kv_heads, head_size_v]
-  void* key_cache = nullptr;    // as KvLayout says
-  void* value_cache = nullptr;
-  const std::int64_t* slot_mapping = nullptr;  // [num_tokens]; slot = block id * block_size + offset in the block; negative = skip;
-                                               // block ids are below 2^31
-  int num_tokens = 0;
-  std::int64_t key_token_stride = 0, key_head_stride = 0;      // of `key`
-  std::int64_t value_token_stride = 0, value_head_stride = 0;  // of `value`
-  std::int64_t cache_key_block_stride = 0, cache_key_head_stride = 0;
-  std::int64_t cache_value_block_stride = 0, cache_value_head_stride = 0;
-  const float* k_scale = nullptr;       // one positive float, 8-bit KV without token scales: code = key / k_scale; nullptr = 1
-  const float* v_scale = nullptr;       // the same of V
-  float* key_token_scales = nullptr;    // written: [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
-  float* value_token_scales = nullptr;  // the same of V
-};
-
-/// Device pointers of one copy_blocks(). No destination may also be a source, or the destination of another pair.
-struct CopyBlocksArgs {
-  void* key_cache = nullptr;
-  void* value_cache = nullptr;
-  const std::int64_t* block_pairs =
-      nullptr;  // [num_pairs, 2]: source, destination, below 2^31; a pair with a negative id is skipped
-  int num_pairs = 0;
-  std::int64_t key_block_stride = 0, key_head_stride = 0;
-  std::int64_t value_block_stride = 0, value_head_stride = 0;
-  float* key_token_scales = nullptr;    // [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
-  float* value_token_scales = nullptr;  // the same of V
-};
 
 inline namespace HPA_PLATFORM {
 
@@ -73,7 +41,7 @@ inline Verdict check_scale(const DecodeShape& shape, const float* scale, const c
 }  // namespace detail
 
 /// Whether append() can do it; the first thing that is wrong, if not. Reads no device memory.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& device) {
   using detail::check_strides;
   if (Verdict v = check<Menu>(shape, device); !v) return v;
@@ -103,7 +71,7 @@ Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& de
 }
 
 /// Whether copy_blocks() can do it; the first thing that is wrong, if not. Reads no device memory.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device& device) {
   if (Verdict v = check<Menu>(shape, device); !v) return v;
   if (args.num_pairs <= 0) return {Status::invalid_argument, "num_pairs", "must be positive"};
@@ -143,7 +111,7 @@ Verdict launch_append_of(Query, Kv, [[maybe_unused]] const DecodeShape& shape, c
 ///
 /// 8-bit caches get encode(x / scale): rounded to nearest even, what is beyond the largest code (Inf too) becomes it, NaN stays NaN (i8:
 /// code 0). With shape.token_scales the scale of a token and head is max |x| / 127 over its elements that are not NaN.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
@@ -173,7 +141,7 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
 }
 
 /// Copies blocks inside the caches: all heads, K and V, and their token scales.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;

@@ -34,6 +34,7 @@ struct Config {
   static_assert(size_of(Query) == 2 && (size_of(Kv) == 1 || Kv == Query), "16-bit KV has the query's type");
 };
 
+inline namespace HPA_PLATFORM {
 namespace kernel {
 
 /// The same with 8 rows a pass: half of the registers where a machine's products have rows to skip.
@@ -43,4 +44,5 @@ struct FewRows : C {
 };
 
 }  // namespace kernel
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

@@ -12,7 +12,7 @@ inline namespace HPA_PLATFORM {
 ///
 /// block_tables must be there before plan() and stay until the step's last decode(): where launches overlap (sm_90) they are read before
 /// the kernel before this one has ended.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);
   if (!p.verdict) return p.verdict;
@@ -25,7 +25,7 @@ Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace works
 }
 
 /// plan() and decode() in one call, for callers with one layer.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict paged_attention(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   if (Verdict v = plan<Menu>(shape, args, workspace, stream); !v) return v;
   return decode<Menu>(shape, args, workspace, stream);

@@ -3,7 +3,7 @@
 // Without it every translation unit that calls the library compiles the menu's kernels again. With it, one header says what is
 // compiled elsewhere and a few sources compile it:
 //
-//   // attention.hpp, included wherever attention is called: plain host code from here on, compiled in no time
+//   // attention.hpp, included wherever attention is called. Sources that no GPU compiler sees include hpa/declare.hpp in its stead
 //   #include "hpa/instantiate.hpp"
 //   using engine_menu = hpa::menu_for<hpa::axis<hpa::DType::bf16>, hpa::axis<64, 128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>>;
 //   HPA_EXTERN(engine_menu);
@@ -47,6 +47,9 @@
                                                  ::hpa::Stream);                                                                 \
   prefix ::hpa::Verdict hpa::paged_attention<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace, \
                                                           ::hpa::Stream);                                                        \
+  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, const ::hpa::Device&);      \
+  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, const ::hpa::Device&);  \
+  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::MergeArgs&, const ::hpa::Device&);                                  \
   prefix ::hpa::Verdict hpa::append<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, ::hpa::Stream);            \
   prefix ::hpa::Verdict hpa::copy_blocks<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, ::hpa::Stream);   \
   prefix ::hpa::Verdict hpa::merge_states<__VA_ARGS__>(const ::hpa::MergeArgs&, ::hpa::Stream)

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "hpa/arch/launch.hpp"
-#include "hpa/check.hpp"
+#include "hpa/declare.hpp"
 #include "hpa/device.hpp"
 #include "hpa/kernel/balanced_plan_kernel.hpp"
 #include "hpa/kernel/plan_kernel.hpp"
@@ -110,7 +110,7 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
 /// What it finds wrong in the device data (see workspace_error) turns the sequence into an empty one; the others are not touched.
 /// Lengths that add up to more than shape.max_total_kv_tokens: the first sequence that exceeds it and all later non-empty ones are
 /// empty; the earlier ones are right.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   return detail::run_plan<Menu>(shape, args, workspace, stream, 0);
 }
@@ -123,7 +123,7 @@ Verdict plan_with(const DecodeShape& shape, const DecodeArgs& args, Workspace wo
 
 /// After a synchronise: what the last plan and the decodes after it found wrong in the device data; ok when nothing. Waits for the
 /// stream. `sequence`, when given, receives the first sequence at fault, or -1.
-inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence = nullptr) {
+HPA_EMIT inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence) {
   if (sequence != nullptr) *sequence = -1;
   if (Verdict v = kernel::check_workspace(workspace, sizeof(kernel::PlanHeader)); !v) return v;
   kernel::PlanHeader header{};

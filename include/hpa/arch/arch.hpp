@@ -30,12 +30,14 @@ constexpr const char* name(Arch arch) {
   return "unknown";
 }
 
+inline namespace HPA_PLATFORM {
 namespace arch {
 /// Workgroups of a launch.
 struct Grid {
   int x, y = 1, z = 1;
 };
 }  // namespace arch
+}  // namespace HPA_PLATFORM
 
 /// The figures that differ between chips and that no kernel may hold.
 struct Tuning {

@@ -14,7 +14,9 @@
 #include "hpa/arch/host/machine.hpp"
 #endif
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 #if defined(HPA_PLATFORM_HOST)
 
@@ -153,4 +155,6 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
 #endif
 #endif
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

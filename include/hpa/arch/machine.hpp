@@ -84,7 +84,9 @@
 #include "hpa/arch/portable_rounding.hpp"
 #include "hpa/arch/products.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// What most machines have alike. M: the machine that derives from it.
 template <class M>
@@ -178,4 +180,6 @@ struct WaveDefaults {
   HPA_DEVICE const Wave& self() const { return static_cast<const Wave&>(*this); }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

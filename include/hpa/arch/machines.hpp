@@ -6,7 +6,9 @@
 #include "hpa/arch/arch.hpp"
 #include "hpa/status.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 struct Cdna;    // cdna/machine.hpp
 struct Nvidia;  // nvidia/machine.hpp
@@ -92,4 +94,6 @@ Verdict dispatch_machine(Arch arch, F&& f) {
   return machines::dispatch(typename machines::ListOf<M>::type{}, arch, std::forward<F>(f));
 }
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

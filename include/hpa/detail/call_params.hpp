@@ -8,7 +8,9 @@
 #include "hpa/kernel/decode_params.hpp"
 #include "hpa/plan.hpp"
 
-namespace hpa::detail {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace detail {
 
 inline kernel::ResultView result_view(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   return {row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out),
@@ -63,4 +65,6 @@ kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& 
   return params;
 }
 
-}  // namespace hpa::detail
+}  // namespace detail
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -11,7 +11,9 @@
 #include "hpa/kernel/ring_kernel.hpp"
 #include "hpa/plan.hpp"
 
-namespace hpa::detail {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace detail {
 
 /// Passes over a KV head's cache that its query rows need: a grid has each of them.
 template <class C>
@@ -111,4 +113,6 @@ Verdict run_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepa
                                      : launch_reduce<Machine, C, Machine::reduce_waves>(shape, args, p, stream);
 }
 
-}  // namespace hpa::detail
+}  // namespace detail
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

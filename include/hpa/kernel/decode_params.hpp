@@ -8,7 +8,9 @@
 #include "hpa/kernel/result.hpp"
 #include "hpa/layout/codec.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 struct DecodeParams {
   RowView query;
@@ -76,4 +78,6 @@ HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]]
   return 1.f;
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -5,7 +5,9 @@
 #include "hpa/kernel/ring_stream.hpp"
 #include "hpa/kernel/wave_merge.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// A workgroup of `Waves` waves that each keep a ring of `RingBytes`; a compute unit holds so many workgroups.
 template <int Waves, int RingBytes, int Workgroups>
@@ -204,4 +206,6 @@ struct RingKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

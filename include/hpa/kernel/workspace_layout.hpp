@@ -12,6 +12,7 @@
 
 namespace hpa {
 
+inline namespace HPA_PLATFORM {
 namespace kernel {
 
 /// The rule by which plan cuts rows of this shape on this device. `partition_tokens` = 0: the library's own.
@@ -115,4 +116,5 @@ inline Verdict check_workspace(const Workspace& workspace, std::size_t needed) {
 }
 
 }  // namespace kernel
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

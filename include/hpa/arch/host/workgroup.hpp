@@ -13,7 +13,9 @@
 #include "hpa/arch/arch.hpp"
 #include "hpa/status.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// What the waves of one workgroup share.
 class HostWorkgroup {
@@ -83,4 +85,6 @@ Verdict run_on_host(Grid grid, const typename Kernel::Params& params, int thread
   return verdict;
 }
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
