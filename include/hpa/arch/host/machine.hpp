@@ -4,56 +4,20 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 #include "hpa/arch/cdna/staged_query.hpp"
 #include "hpa/arch/host/copies.hpp"
 #include "hpa/arch/host/products.hpp"
+#include "hpa/arch/host/workgroup.hpp"
 #include "hpa/arch/portable_bytes.hpp"
 #include "hpa/arch/products.hpp"
-#include "hpa/status.hpp"
 #include "hpa/types.hpp"
 
 namespace hpa::arch {
-
-/// What the waves of one workgroup share.
-class HostWorkgroup {
- public:
-  HostWorkgroup(int waves, std::size_t lds_bytes)
-      : waves_(waves), lds_bytes_(lds_bytes), lds_(new LdsUnit[lds_bytes / sizeof(LdsUnit) + 1]) {}
-
-  int waves() const { return waves_; }
-  std::byte* lds() { return lds_[0].bytes; }
-  void poison_lds() { std::memset(lds_.get(), 0xff, lds_bytes_); }
-
-  void barrier() {
-    const unsigned generation = generation_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == waves_) {
-      arrived_.store(0, std::memory_order_relaxed);
-      generation_.store(generation + 1, std::memory_order_release);
-    } else {
-      while (generation_.load(std::memory_order_acquire) == generation) std::this_thread::yield();
-    }
-  }
-
- private:
-  struct alignas(16) LdsUnit {
-    std::byte bytes[16];
-  };
-  const int waves_;
-  const std::size_t lds_bytes_;
-  std::unique_ptr<LdsUnit[]> lds_;
-  std::atomic<int> arrived_{0};
-  std::atomic<unsigned> generation_{0};
-};
 
 /// Wave width 64: CDNA's lanes. 32: NVIDIA's.
 template <int Width>
@@ -260,42 +224,5 @@ struct HostMachine {
   static float max(float a, float b) { return a > b ? a : b; }
   static float min(float a, float b) { return a < b ? a : b; }
 };
-
-/// Runs a kernel's grid on threads of the host; each wave is a thread.
-template <class Kernel>
-Verdict run_on_host(Grid grid, const typename Kernel::Params& params, int threads) {
-  const long workgroups = long(grid.x) * grid.y * grid.z;
-  const int cores = threads > 0 ? threads : int(std::thread::hardware_concurrency());
-  const int teams = int(std::min<long>(workgroups, std::max(1, cores / Kernel::waves)));
-  enum Gate { closed, open, cancelled };
-  std::atomic<Gate> gate{closed};  // nobody starts before all can: a workgroup with a wave missing would wait at its first barrier
-  std::vector<std::unique_ptr<HostWorkgroup>> shared;
-  std::vector<std::thread> waves;
-  Verdict verdict;
-  try {
-    for (int team = 0; team < teams; ++team) {
-      shared.push_back(std::make_unique<HostWorkgroup>(int(Kernel::waves), Kernel::lds_bytes));
-      for (int index = 0; index < Kernel::waves; ++index)
-        waves.emplace_back([=, &params, &gate, workgroup = shared.back().get()] {
-          while (gate.load(std::memory_order_acquire) == closed) std::this_thread::yield();
-          if (gate.load(std::memory_order_acquire) == cancelled) return;
-          typename Kernel::Machine::Wave wave(*workgroup, index);
-          for (long id = team; id < workgroups; id += teams) {
-            if (index == 0) workgroup->poison_lds();
-            wave.barrier();
-            wave.place(int(id % grid.x), int(id / grid.x % grid.y), int(id / grid.x / grid.y), grid.x);
-            Kernel::run(wave, params);
-            wave.barrier();
-          }
-        });
-    }
-    gate.store(open, std::memory_order_release);
-  } catch (const std::system_error&) {
-    gate.store(cancelled, std::memory_order_release);
-    verdict = {Status::device_error, "stream", "the host could not start the threads of a workgroup"};
-  }
-  for (std::thread& wave : waves) wave.join();
-  return verdict;
-}
 
 }  // namespace hpa::arch
