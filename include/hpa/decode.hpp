@@ -37,7 +37,7 @@ template <class Config, class Machine = arch::DefaultMachine>
 Verdict decode_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<menu_of<Config, Machine>>(shape, args, workspace, Config::partition_tokens);
   if (!p.verdict) return p.verdict;
-  return detail::run_decode<Machine, Config>(shape, args, p, stream);
+  return detail::run_decode<Machine, typename Config::Kernel>(shape, args, p, stream);
 }
 
 }  // namespace HPA_PLATFORM
