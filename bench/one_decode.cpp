@@ -48,9 +48,14 @@ double worst_error(const hpa::DecodeShape& shape, const hpa::DecodeArgs& host, c
   return worst;
 }
 
-/// The machine with the workgroups of a batch that fills the chip, whatever the batch.
-struct FilledMachine : hpa::arch::DefaultMachine {
-  static constexpr int lone_decode_waves = decode_waves;
+/// The platform's table, and the shapes of a batch that fills the chip, whatever the batch.
+struct FullChipTable : hpa::arch::DefaultMachine::Tuning {
+  static constexpr hpa::tuning::KernelShape decode_kernel_shape(int chip_lds_bytes, const hpa::tuning::Sizes& sizes, bool) {
+    return hpa::arch::DefaultMachine::Tuning::decode_kernel_shape(chip_lds_bytes, sizes, true);
+  }
+};
+struct FullChip : hpa::arch::DefaultMachine {
+  using Tuning = FullChipTable;
 };
 
 template <class Machine, class Config>
@@ -153,7 +158,7 @@ int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int conte
   if (shape.sinks) args.sinks = device_sinks.data();
   if (shape.max_query_len > 1) args.query_start_loc = device_row_starts.data();
   if (shape.tree_mask) args.tree_masks = device_tree_masks.data();
-  if (way.filled) decode_once<FilledMachine>(shape, args, way);
+  if (way.filled) decode_once<FullChip>(shape, args, way);
   else decode_once<hpa::arch::DefaultMachine>(shape, args, way);
 
   const double error = worst_error(shape, host, out.download());

@@ -30,7 +30,6 @@ class Problem {
  public:
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
-  using Machine = hpa::arch::DefaultMachine;
   using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<hpa::Features::plain>, hpa::axis<Kv>>;
 
   Problem(const Workload& of, const Variant& variant, const Effort& effort)
@@ -71,7 +70,8 @@ class Problem {
   double idle_workgroups() const {
     const hpa::kernel::PartitionRule rule = hpa::kernel::partition_rule(shape, device());
     const hpa::kernel::WorkspaceLayout layout = hpa::kernel::layout_of(shape, rule);
-    const int workgroups = hpa::detail::ring_workgroups(shape, passes(), rule, layout, device(), workgroups_per_unit(rule));
+    const hpa::tuning::KernelShape kernel = hpa::decode_kernel_shape<Menu>(shape, device());
+    const int workgroups = hpa::detail::ring_workgroups(shape, kernel, rule, layout, device());
     const std::vector<std::byte> bytes = workspace_.download(0, layout.states);
     std::vector<std::int32_t> shares(std::size_t(rule.shares + 1));
     hpa::kernel::PlanCounts counts;
@@ -82,7 +82,7 @@ class Problem {
       busy = 0;
       for (int i = 0; i < rule.shares; ++i) busy += shares[std::size_t(i)] < shares[std::size_t(i) + 1] ? shape.num_kv_heads : 0;
     }
-    return (workgroups - busy) * passes();
+    return (workgroups - busy) * hpa::detail::passes(shape, kernel);
   }
 
   void plan() { expect(hpa::plan<Menu>(shape, args(0), workspace(), stream)); }
@@ -150,11 +150,6 @@ class Problem {
     if (!verdict) throw std::runtime_error(std::string(verdict.field) + ": " + verdict.why);
   }
 
-  static int workgroups_per_unit(const hpa::kernel::PartitionRule& rule) {
-    using Shapes = hpa::detail::RingShapes<Machine, hpa::kernel::FewRows<hpa::Config<128, block_size, Type, Kv>>>;
-    return rule.rows_fill_the_chip() ? Shapes::Shared::workgroups : Shapes::Alone::workgroups;
-  }
-  int passes() const { return hpa::detail::passes<hpa::Config<128, block_size, Type, Kv>>(shape); }
   std::size_t elements_a_block() const { return std::size_t(shape.num_kv_heads) * shape.head_size * block_size; }
   std::size_t rows_size() const { return workload.seq_lens.size() * shape.num_heads * shape.head_size; }
 

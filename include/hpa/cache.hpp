@@ -76,7 +76,7 @@ inline Verdict check_scale(const DecodeShape& shape, const float* scale, const c
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& device) {
   using detail::check_strides;
-  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  if (Verdict v = detail::first_refusal<Menu>(shape, device, false); !v) return v;
   if (args.num_tokens <= 0) return {Status::invalid_argument, "num_tokens", "must be positive"};
   const detail::PointerRule pointers[] = {{args.key, 16, "key"},
                                           {args.value, 16, "value"},
@@ -105,7 +105,7 @@ Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& de
 /// Whether copy_blocks() can do it; the first thing that is wrong, if not. Reads no device memory.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device& device) {
-  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  if (Verdict v = detail::first_refusal<Menu>(shape, device, false); !v) return v;
   if (args.num_pairs <= 0) return {Status::invalid_argument, "num_pairs", "must be positive"};
   const detail::PointerRule pointers[] = {
       {args.key_cache, 16, "key_cache"}, {args.value_cache, 16, "value_cache"}, {args.block_pairs, 8, "block_pairs"}};
@@ -120,7 +120,7 @@ namespace detail {
 template <class Kernel>
 Verdict launch_append(const AppendArgs& args, const typename Kernel::Params& params, const Device& device, Stream stream) {
   const std::int64_t workgroups = kernel::ceil_div(args.num_tokens, Kernel::waves);
-  return arch::launch<Kernel>({grid_x(workgroups, 1, device, detail::held<Kernel>(device)), 1}, params, stream);
+  return arch::launch<Kernel>({grid_x(workgroups, 1, device, Kernel::shape.workgroups_per_unit), 1}, params, stream);
 }
 
 /// The kernel for one type of rows and one type of cache.
@@ -189,7 +189,7 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Kernel = kernel::CopyBlocksKernel<typename decltype(machine)::type>;
     const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
-    const int x = detail::grid_x(workgroups, shape.num_kv_heads, device, detail::held<Kernel>(device));
+    const int x = detail::grid_x(workgroups, shape.num_kv_heads, device, Kernel::shape.workgroups_per_unit);
     return arch::launch<Kernel>({x, shape.num_kv_heads}, params, stream);
   });
 }

@@ -20,8 +20,12 @@ namespace detail {
 struct Rule {
   Status status;
   const char* field;
-  const char* why;  // nullptr: what the machine's kernels run on, and what the device is
+  const char* why;  // nullptr: as `tell` has it
   bool (*holds)(const DecodeShape&, const Device&);
+  const char* (*tell)(const DecodeShape&, const Device&) = nullptr;
+  bool of_decode_alone = false;  // append and copy_blocks take any size
+
+  const char* reason(const DecodeShape& shape, const Device& device) const { return why != nullptr ? why : tell(shape, device); }
 };
 
 inline constexpr int max_grid_yz = 65535;  // workgroups in y or z, of both makers' launches
@@ -36,6 +40,12 @@ struct PlainOnly {
   static constexpr const char* only = "not compiled in; this menu has Features::plain alone";
   static constexpr bool allows(bool plain) { return plain || Menu::feature_sets::has(Features::all); }
 };
+
+/// The shape of the menu's kernel on a device.
+template <class Menu>
+constexpr tuning::KernelShape shape_on(const DecodeShape& shape, const Device& device, bool fills_the_chip) {
+  return tuning::kernel_shape_of<typename Menu::Machine>(device, tuning::sizes_of(shape), fills_the_chip);
+}
 
 /// Rules in order; a rule may rely on those above it.
 template <class Menu>
@@ -58,7 +68,8 @@ struct RuleTable {
       Rule{bad, "max_total_kv_tokens", "must be positive, or 0 for max_seqs * max_seq_len",
            [](S s, D) { return s.max_total_kv_tokens >= 0; }},
       Rule{bad, "device", "compute_units must be positive", [](S, D d) { return d.compute_units > 0; }},
-      Rule{none, "device", nullptr, [](S, D d) { return arch::runs_on<typename Menu::Machine>(d.arch); }},
+      Rule{none, "device", nullptr, [](S, D d) { return arch::runs_on<typename Menu::Machine>(d.arch); },
+           [](S, D d) { return no_kernel_for<typename Menu::Machine>(d.arch); }},
       Rule{none, "query", AxisText<typename Menu::query_types>::text.data, [](S s, D) { return Menu::query_types::has(s.query); }},
       Rule{none, "kv", "16-bit KV must be of the query's type", [](S s, D) { return size_of(s.kv) == 1 || s.kv == s.query; }},
       Rule{none, "kv", AxisText<typename Menu::kv_types>::text.data, [](S s, D) { return Menu::kv_types::has(s.kv); }},
@@ -71,6 +82,10 @@ struct RuleTable {
       Rule{none, "head_size_v", "must equal head_size", [](S s, D) { return s.head_size_of_v() == s.head_size; }},
       Rule{none, "block_size", AxisText<typename Menu::block_sizes>::text.data,
            [](S s, D) { return Menu::block_sizes::has(s.block_size); }},
+      Rule{none, "head_size", nullptr, [](S s, D d) { return shape_on<Menu>(s, d, true) && shape_on<Menu>(s, d, false); },
+           [](S s, D d) { return no_shape_for<HeadSize, typename Menu::head_sizes>(s.head_size, d.arch); }, true},
+      Rule{none, "block_size", nullptr, [](S s, D d) { return tuning::reads_blocks_of(shape_on<Menu>(s, d, true), s.block_size); },
+           [](S s, D d) { return no_shape_for<BlockSize, typename Menu::block_sizes>(s.block_size, d.arch); }, true},
       Rule{none, "max_query_len", Plain::only, [](S s, D) { return Plain::allows(s.max_query_len == 1); }},
       Rule{none, "max_query_len", "more than 16 query rows", [](S s, D) { return s.max_query_len <= max_query_rows; }},
       Rule{none, "alibi", Plain::only, [](S s, D) { return Plain::allows(!s.alibi); }},
@@ -193,16 +208,37 @@ inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& k
 
 }  // namespace detail
 
+namespace detail {
+template <class Menu>
+Verdict first_refusal(const DecodeShape& shape, const Device& device, bool decodes) {
+  for (const Rule& rule : RuleTable<Menu>::rules)
+    if ((decodes || !rule.of_decode_alone) && !rule.holds(shape, device))
+      return {rule.status, rule.field, rule.reason(shape, device)};
+  return {};
+}
+}  // namespace detail
+
 /// Whether the menu has a kernel for the shape on the device; else the first rule that fails.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const Device& device) {
-  for (const detail::Rule& rule : detail::RuleTable<Menu>::rules)
-    if (!rule.holds(shape, device))
-      return {rule.status, rule.field, rule.why != nullptr ? rule.why : detail::no_kernel_for<typename Menu::Machine>(device.arch)};
-  return {};
+  return detail::first_refusal<Menu>(shape, device, true);
 }
 
-/// As above, and the arguments: null, misaligned or impossible pointers, counts, strides and values. Reads no device memory.
+/// The numbers of the kernel that decode() launches for the shape on the device, for programs that explain or measure; an empty shape
+/// when check() says no.
+template <class Menu = default_menu>
+tuning::KernelShape decode_kernel_shape(const DecodeShape& shape, const Device& device) {
+  tuning::KernelShape chosen;
+  if (!check<Menu>(shape, device)) return chosen;
+  const bool fills_the_chip = kernel::partition_rule(shape, device).rows_fill_the_chip();
+  Menu::dispatch(shape, [&](auto config) {
+    const tuning::Sizes sizes = tuning::sizes_of<decltype(config)>(tuning::rows_per_kv_head(shape));
+    chosen = tuning::kernel_shape_of<typename Menu::Machine>(device, sizes, fills_the_chip);
+  });
+  return chosen;
+}
+
+/// As check(shape, device), and the arguments: null, misaligned or impossible pointers, counts, strides and values. Reads no device memory.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
   if (Verdict v = check<Menu>(shape, device); !v) return v;

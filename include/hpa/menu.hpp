@@ -8,6 +8,7 @@
 #include "hpa/arch/machines.hpp"
 #include "hpa/config.hpp"
 #include "hpa/shape.hpp"
+#include "hpa/tuning/choose.hpp"
 
 namespace hpa {
 inline namespace HPA_PLATFORM {
@@ -46,13 +47,17 @@ struct menu {
   template <class F>
   static bool dispatch(const DecodeShape& shape, F&& f) {
     if (!is_compiled(shape)) return false;
+    bool found = false;
+    const auto take = [&](auto config) {
+      if constexpr (tuning::has_kernel<MachineType, decltype(config)>) f(config), found = true;
+    };
     const bool plain = FeatureSets::has(Features::plain) && !needs_features(shape);
     FeatureSets::visit(plain ? Features::plain : Features::all, [&](auto features) {
       QueryTypes::visit(shape.query, [&](auto query) {
-        KvTypes::visit(shape.kv, [&](auto kv) { dispatch_sizes(shape, features, query, kv, f); });
+        KvTypes::visit(shape.kv, [&](auto kv) { dispatch_sizes(shape, features, query, kv, take); });
       });
     });
-    return true;
+    return found;
   }
 
   /// Whether the shape's values are all on the axes, and the rest is what these kernels compute.
@@ -64,7 +69,7 @@ struct menu {
 
  private:
   template <class FeatureSet, class Query, class Kv, class F>
-  static void dispatch_sizes([[maybe_unused]] const DecodeShape& shape, FeatureSet, Query, Kv, [[maybe_unused]] F& f) {
+  static void dispatch_sizes([[maybe_unused]] const DecodeShape& shape, FeatureSet, Query, Kv, [[maybe_unused]] const F& f) {
     if constexpr (has_kv(Query::value, Kv::value)) {
       HeadSizes::visit(shape.head_size, [&](auto head_size) {
         BlockSizes::visit(shape.block_size, [&](auto block_size) {

@@ -97,7 +97,7 @@ template <class Menu>
 Groups refusals(const DecodeShape& shape, const Text& row) {
   Groups refusals;
   for (const Arch arch : hpa::detail::AllArchs::values) {
-    if (!Machines::runs_on(arch)) continue;
+    if (!hpa::arch::runs_on<Machines>(arch)) continue;
     if (const Verdict verdict = hpa::check<Menu>(shape, {arch, 100}); !verdict) refusals.add(reason(verdict, row), name(arch));
   }
   return refusals;
@@ -111,7 +111,7 @@ Text refusal(const DecodeShape& shape, const Text& row) {
   const Verdict one = hpa::check<Menu>(shape, {Arch::host, 100});
   Groups unanimous;
   for (const Arch arch : hpa::detail::AllArchs::values)
-    if (Machines::runs_on(arch)) unanimous.add(reason(one, row), name(arch));
+    if (hpa::arch::runs_on<Machines>(arch)) unanimous.add(reason(one, row), name(arch));
   return !one && all.text() == unanimous.text() ? reason(one, row) : "on " + all.text();
 }
 
@@ -216,7 +216,7 @@ std::vector<Candidate> gqa_ratios() {
 int main() {
   std::vector<Text> machines;
   for (const Arch arch : hpa::detail::AllArchs::values)
-    if (Machines::runs_on(arch)) machines.push_back(name(arch));
+    if (hpa::arch::runs_on<Machines>(arch)) machines.push_back(name(arch));
   std::printf("What `check` answers for the default menu on %s. Where no machine is named all give the same answer.\n\n",
               list(machines).c_str());
   std::printf("| | yes | no, and why |\n|---|---|---|\n");

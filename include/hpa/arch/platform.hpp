@@ -63,10 +63,11 @@ struct CUstream_st;
 namespace hpa {
 inline namespace HPA_PLATFORM {
 
-// All of these three depend on it: `namespace hpa::kernel` anywhere else goes on with the one here.
+// All of these depend on it: `namespace hpa::kernel` anywhere else goes on with the one here.
 namespace arch {}
 namespace detail {}
 namespace kernel {}
+namespace tuning {}
 
 #if defined(HPA_PLATFORM_HIP)
 using Stream = ::ihipStream_t*;  // hipStream_t

@@ -7,13 +7,8 @@
 
 namespace hpa::kernel {
 
-/// A workgroup of `Waves` waves that each keep a ring of `RingBytes`; a compute unit holds so many workgroups.
-template <int Waves, int RingBytes, int Workgroups>
-struct RingShape {
-  static constexpr int waves = Waves, ring_bytes = RingBytes, workgroups = Workgroups;
-};
-
-template <class M, class C, class Shape>
+/// C: a Shaped Config.
+template <class M, class C>
 struct RingKernel {
   using Machine = M;
   using Params = RingParams<C>;
@@ -31,9 +26,9 @@ struct RingKernel {
   using Lane = typename M::template Lane<T>;
 
   static constexpr bool starts_early = true;
-  static constexpr int waves = Shape::waves;
-  static constexpr int resident_workgroups = Shape::workgroups;
-  using Stream = RingStream<M, C, waves, Shape::ring_bytes>;
+  static constexpr tuning::KernelShape shape = C::shape;
+  static constexpr int waves = shape.waves;
+  using Stream = RingStream<M, C>;
   using Merge = WaveMerge<M, C, waves, Products::rows, PaddedRows>;
   // With two merge buffers the waves of an item need not wait until the item before has been read.
   static constexpr int merge_buffers = Products::rows == 8 ? 2 : 1;
@@ -51,6 +46,7 @@ struct RingKernel {
   };
   using Lds = std::conditional_t<C::general, FeaturesLds, PlainLds>;
   static constexpr int lds_bytes = sizeof(Lds);
+  static_assert(lds_bytes <= shape.lds_bytes, "the kernel takes more LDS than its row in tuning/ says");
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.allow_next_launch();
