@@ -107,12 +107,11 @@ void decode_once(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, con
   if (way.partition == 512) return decode_in_partitions<Machine, 512>(shape, args);
   if (way.partition == 1024) return decode_in_partitions<Machine, 1024>(shape, args);
   if (way.partition == 2048) return decode_in_partitions<Machine, 2048>(shape, args);
-  using hpa::axis, hpa::DType, hpa::Features;
-  using Types = axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::i8>;
-  using Queries = axis<DType::f16, DType::bf16>;
+  using hpa::DType, hpa::Features, hpa::feature_sets;
+  using Types = hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::i8>;
   if (way.all_features)
-    return decode_by_menu<hpa::menu_for<Queries, axis<64, 128>, axis<16, 32>, axis<Features::all>, Types, Machine>>(shape, args);
-  decode_by_menu<hpa::menu_for<Queries, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>, Types, Machine>>(shape, args);
+    return decode_by_menu<hpa::default_menu::with<Types, feature_sets<Features::all>, hpa::machine<Machine>>>(shape, args);
+  decode_by_menu<hpa::default_menu::with<Types, feature_sets<Features::plain, Features::all>, hpa::machine<Machine>>>(shape, args);
 }
 
 /// `options`: the values of what the shape turns on.

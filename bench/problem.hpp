@@ -30,7 +30,8 @@ class Problem {
  public:
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
-  using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<hpa::Features::plain>, hpa::axis<Kv>>;
+  using Menu = hpa::default_menu::with<hpa::query_types<Type>, hpa::kv_types<Kv>, hpa::block_sizes<block_size>,
+                                       hpa::feature_sets<hpa::Features::plain>>;
 
   Problem(const Workload& of, const Variant& variant, const Effort& effort)
       : workload(of),

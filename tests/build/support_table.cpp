@@ -22,13 +22,10 @@ using hpa::Verdict;
 using Text = std::string;
 
 using Machines = hpa::support_table::Machines;
-using Types = hpa::default_menu::query_types;
 /// The default menu's axes, for all machines; and with every type of KV.
-template <class KvTypes>
-using MenuWith = hpa::menu<Machines, Types, hpa::default_menu::head_sizes, hpa::default_menu::block_sizes,
-                           hpa::default_menu::feature_sets, KvTypes>;
-using DefaultMenu = MenuWith<hpa::default_menu::kv_types>;
-using EveryKvMenu = MenuWith<hpa::axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>>;
+using DefaultMenu = hpa::default_menu::with<hpa::machine<Machines>>;
+using EveryKvMenu =
+    DefaultMenu::with<hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>>;
 
 const DType types[] = {DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8};
 

@@ -32,9 +32,8 @@ using Bytes = std::vector<std::uint8_t>;
 /// All types of cache. No decode kernel is instantiated by a cache writer.
 template <class Machine>
 using cache_menu =
-    hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 80, 96, 128, 256, 576>, hpa::axis<16, 32, 48>,
-                  hpa::axis<hpa::Features::plain, hpa::Features::all>,
-                  hpa::axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>, Machine>;
+    hpa::default_menu::with<hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>,
+                            hpa::head_sizes<64, 80, 96, 128, 256, 576>, hpa::block_sizes<16, 32, 48>, hpa::machine<Machine>>;
 
 DecodeShape shape_of(DType type, int head_size, int block_size, int num_kv_heads) {
   DecodeShape shape;

@@ -6,7 +6,6 @@
 
 #include "probes.hpp"
 
-using hpa::axis;
 using hpa::Config;
 using hpa::DecodeArgs;
 using hpa::DecodeShape;
@@ -29,11 +28,13 @@ using hpa::test::tolerance_of;
 namespace {
 
 template <class Machine>
-using bytes_menu = hpa::menu_for<axis<DType::f16>, axis<64>, axis<16>, axis<Features::plain, Features::all>,
-                                 axis<DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp>, Machine>;
+using bytes_menu =
+    hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp>,
+                            hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::machine<Machine>>;
 
 template <class Machine>
-using i8_menu = hpa::menu_for<axis<DType::f16>, axis<64>, axis<16>, axis<Features::all>, axis<DType::i8>, Machine>;
+using i8_menu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::i8>, hpa::head_sizes<64>,
+                                        hpa::block_sizes<16>, hpa::feature_sets<Features::all>, hpa::machine<Machine>>;
 
 constexpr DType fp8_types[] = {DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp};
 

@@ -33,7 +33,7 @@ using hpa::test::Findings;
 using hpa::test::Guard;
 using hpa::test::PagedCase;
 using Lengths = std::vector<int>;
-using Menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 128>, hpa::axis<16>>;
+using Menu = hpa::default_menu::with<hpa::block_sizes<16>>;
 
 class OwnStream {
  public:

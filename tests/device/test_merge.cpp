@@ -29,8 +29,8 @@ using hpa::test::this_device;
 namespace {
 
 template <class Machine>
-using merge_menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
-                                 hpa::axis<DType::f16, DType::bf16>, Machine>;
+using merge_menu = hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>,
+                                           hpa::machine<Machine>>;
 const float infinity = std::numeric_limits<float>::infinity();
 constexpr std::uint8_t sentinel = 0xfd;
 
@@ -495,7 +495,7 @@ TEST_CASE("merge_states refuses what it cannot do, by name, and touches nothing"
       CHECK(std::string(verdict.why) != "");
     }
   }
-  using OneType = hpa::menu_for<hpa::axis<DType::bf16>>;
+  using OneType = hpa::default_menu::with<hpa::query_types<DType::bf16>>;
   CHECK(std::string(hpa::check<OneType>(good_args(), this_device()).field) == "state_type");
   CHECK(std::string(hpa::check(good_args(), {hpa::Arch::gfx12, 8}).field) == "device");
   CHECK(std::string(hpa::check(good_args(), {this_device().arch, 0}).field) == "device");

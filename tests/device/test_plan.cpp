@@ -32,10 +32,9 @@ using hpa::test::Guard;
 namespace {
 
 #if defined(HPA_PLATFORM_HOST)
-using Menus =
-    std::tuple<hpa::default_menu,
-               hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
-                             hpa::axis<DType::f16>, hpa::arch::HostMachine<hpa::arch::Nvidia>>>;
+using Menus = std::tuple<hpa::default_menu, hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>,
+                                                                    hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>,
+                                                                    hpa::machine<hpa::arch::HostMachine<hpa::arch::Nvidia>>>>;
 #else
 using Menus = std::tuple<hpa::default_menu>;
 #endif

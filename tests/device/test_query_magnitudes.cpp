@@ -4,7 +4,6 @@
 
 #include "probes.hpp"
 
-using hpa::axis;
 using hpa::DType;
 using hpa::Features;
 using hpa::load_element;
@@ -19,8 +18,8 @@ using hpa::test::small_case;
 namespace {
 
 template <class Machine>
-using bytes_menu = hpa::menu_for<axis<DType::bf16>, axis<64, 128>, axis<16>, axis<Features::plain>,
-                                 axis<DType::e4m3_fnuz, DType::e4m3_ocp>, Machine>;
+using bytes_menu = hpa::default_menu::with<hpa::query_types<DType::bf16>, hpa::kv_types<DType::e4m3_fnuz, DType::e4m3_ocp>,
+                                           hpa::block_sizes<16>, hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
 
 CaseSpec bytes_case(DType kv, int head_size, int num_heads) {
   CaseSpec spec = small_case(DType::bf16, num_heads, 1, {1, 33, 300});

@@ -13,7 +13,6 @@
 #include "hpa/plan.hpp"
 
 using hpa::Arch;
-using hpa::axis;
 using hpa::DecodeShape;
 using hpa::Device;
 using hpa::DType;
@@ -30,13 +29,15 @@ using hpa::test::nowhere;
 
 namespace {
 
-using PlainMenu = hpa::menu_for<axis<DType::f16>, axis<128>, axis<16>, axis<Features::plain>>;
-using PlainI8 = hpa::menu_for<axis<DType::f16>, axis<128>, axis<16>, axis<Features::plain>, axis<DType::i8>>;
+using PlainMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
+                                          hpa::feature_sets<Features::plain>>;
+using PlainI8 = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::i8>, hpa::head_sizes<128>,
+                                        hpa::block_sizes<16>, hpa::feature_sets<Features::plain>>;
 /// What the tables have no shape for.
-using OddMenu = hpa::menu_for<axis<DType::f16>, axis<96, 128>, axis<8, 16, 48>>;
-using SmallMenu = hpa::menu_for<axis<DType::bf16>, axis<128>, axis<16>>;
-using BytesMenu = hpa::menu_for<axis<DType::f16, DType::bf16>, axis<128>, axis<16>, axis<Features::all>,
-                                axis<DType::bf16, DType::e4m3_fnuz, DType::i8>>;
+using OddMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<96, 128>, hpa::block_sizes<8, 16, 48>>;
+using SmallMenu = hpa::default_menu::with<hpa::query_types<DType::bf16>, hpa::head_sizes<128>, hpa::block_sizes<16>>;
+using BytesMenu = hpa::default_menu::with<hpa::kv_types<DType::bf16, DType::e4m3_fnuz, DType::i8>, hpa::head_sizes<128>,
+                                          hpa::block_sizes<16>, hpa::feature_sets<Features::all>>;
 
 /// The number of the first rule that refuses; -1 when none does. A rule has the same number in the table of every menu.
 template <class Menu>
@@ -317,7 +318,7 @@ TEST_CASE("shapes at the limits are accepted", "[check]") {
 
 TEST_CASE("the size of a workspace is known to every menu and configuration", "[check]") {
   // What a custom menu accepts need not be in the default one.
-  using Wide = hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<64>>;
+  using Wide = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<64>>;
   using WideConfig = hpa::Config<128, 64, DType::f16>;
   DecodeShape shape = good_shape();
   shape.block_size = 64;

@@ -11,7 +11,6 @@
 #include "hpa/decode.hpp"
 
 using hpa::AppendArgs;
-using hpa::axis;
 using hpa::CopyBlocksArgs;
 using hpa::DecodeArgs;
 using hpa::DecodeShape;
@@ -33,9 +32,10 @@ using hpa::test::nowhere;
 
 namespace {
 
-using OneKernel = hpa::menu_for<axis<DType::f16>, axis<128>, axis<16>, axis<Features::plain>>;
-using BytesMenu =
-    hpa::menu_for<axis<DType::f16>, axis<128>, axis<16>, axis<Features::all>, axis<DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>>;
+using OneKernel = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
+                                          hpa::feature_sets<Features::plain>>;
+using BytesMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>,
+                                          hpa::head_sizes<128>, hpa::block_sizes<16>, hpa::feature_sets<Features::all>>;
 using Shape = DecodeShape;
 
 const float not_a_number = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();

@@ -8,12 +8,9 @@
 #include "hpa/detail/launch_decode.hpp"
 
 using hpa::Arch;
-using hpa::axis;
-using hpa::Config;
 using hpa::DecodeShape;
 using hpa::Device;
 using hpa::DType;
-using hpa::Features;
 using hpa::arch::Cdna;
 using hpa::arch::HostMachine;
 using hpa::arch::Machines;
@@ -30,10 +27,8 @@ struct MachineOf : HostMachine<Of> {
 };
 using Gpus = Machines<MachineOf<Cdna>, MachineOf<Nvidia>>;
 
-template <class KvTypes>
-using MenuOf = hpa::menu<Gpus, axis<DType::f16, DType::bf16>, axis<64, 96, 128, 256>, axis<8, 16, 32, 48, 64>,
-                         axis<Features::plain, Features::all>, KvTypes>;
-using Menu = MenuOf<axis<DType::f16, DType::bf16, DType::e4m3_ocp, DType::e4m3_fnuz, DType::i8>>;
+using Menu = hpa::default_menu::with<hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_ocp, DType::e4m3_fnuz, DType::i8>,
+                                     hpa::head_sizes<64, 96, 128, 256>, hpa::block_sizes<8, 16, 32, 48, 64>, hpa::machine<Gpus>>;
 
 /// By their makers' documents: bytes of LDS of a workgroup and of a compute unit, and those that a unit needs beside each workgroup's.
 struct Chip {

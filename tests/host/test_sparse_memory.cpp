@@ -28,8 +28,8 @@ using hpa::test::tolerance_of;
 namespace {
 
 template <class Machine>
-using Menu = hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>, hpa::axis<DType::f16>,
-                           Machine>;
+using Menu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
+                                     hpa::feature_sets<hpa::Features::plain>, hpa::machine<Machine>>;
 
 /// A reserved range; pages appear where something is put. What else lies on such a page is NaN.
 class Reserved {
