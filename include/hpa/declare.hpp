@@ -32,7 +32,7 @@ inline namespace HPA_PLATFORM {
 
 /// plan.hpp: the work list of a step.
 template <class Menu = default_menu>
-Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream);
+Verdict plan(const DecodeShape& shape, const Batch& batch, Workspace workspace, Stream stream);
 
 /// decode.hpp: attention of one layer, by the step's plan.
 template <class Menu = default_menu>

@@ -78,8 +78,7 @@
 #define HPA_INSTANTIATE_MERGE(...) HPA_DETAIL_MERGE(template, __VA_ARGS__)
 
 #define HPA_DETAIL_MENU(prefix, ...)                                                                                             \
-  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,            \
-                                               ::hpa::Stream);                                                                   \
+  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::Batch&, ::hpa::Workspace, ::hpa::Stream); \
   prefix ::hpa::Verdict hpa::decode<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,          \
                                                  ::hpa::Stream);                                                                 \
   prefix ::hpa::Verdict hpa::paged_attention<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace, \

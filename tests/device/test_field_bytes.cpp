@@ -209,7 +209,7 @@ TEMPLATE_LIST_TEST_CASE("F82: one block and one head, where as many scales would
   expect_right<i8_menu<TestType>>(token);
   CHECK(hpa::test::distance(token, both) < tolerance_of(DType::f16).out);
   DecodeArgs args = token.args();
-  args.value_token_scales = nullptr;
+  args.cache.value_token_scales = nullptr;
   CHECK(hpa::check<i8_menu<TestType>>(token.shape(), args, this_device()).field == std::string("value_token_scales"));
   DecodeShape shape = token.shape();
   shape.token_scales = false;

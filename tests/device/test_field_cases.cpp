@@ -351,7 +351,7 @@ TEMPLATE_LIST_TEST_CASE("F53: a batch that shrinks, with the ids of live pages l
   for (int sequence = 0; sequence < 3; ++sequence) CHECK((paged.result_of(sequence) == results[std::size_t(sequence)]));
   REQUIRE(paged.run(hpa::workspace_bytes<plain_menu<TestType>>(paged.shape(), this_device()), {},
                     [](const DecodeShape& shape, DecodeArgs args, Workspace workspace, hpa::Stream stream) {
-                      args.num_seqs = 3;
+                      args.batch.num_seqs = 3;
                       return hpa::paged_attention<plain_menu<TestType>>(shape, args, workspace, stream);
                     }));
   for (int sequence = 0; sequence < 3; ++sequence) CHECK((paged.result_of(sequence) == results[std::size_t(sequence)]));
