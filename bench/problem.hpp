@@ -21,7 +21,7 @@ namespace bench {
 struct Variant {
   const char* suffix;
   hpa::Split split;
-  bool cache_is_ready;
+  bool allow_early_kv_loads;
 };
 
 /// `Type` of query and output, `Kv` of the caches.
@@ -36,7 +36,7 @@ class Problem {
   Problem(const Workload& of, const Variant& variant, const Effort& effort)
       : workload(of),
         shape(shape_of(of, variant.split)),
-        cache_is_ready_(variant.cache_is_ready),
+        allow_early_kv_loads_(variant.allow_early_kv_loads),
         table_width_((shape.max_seq_len + block_size - 1) / block_size),
         blocks_(count_blocks(of)),
         sets(std::clamp(int(std::ceil(effort.rotated_bytes / kv_bytes())), 2, 640)),
@@ -86,7 +86,7 @@ class Problem {
     return (workgroups - busy) * hpa::detail::passes(shape, kernel);
   }
 
-  void plan() { expect(hpa::plan<Menu>(shape, args(0), workspace(), stream)); }
+  void plan() { expect(hpa::plan<Menu>(shape, args(0).batch, workspace(), stream)); }
   void decode(int set) { expect(hpa::decode<Menu>(shape, args(set), workspace(), stream)); }
 
   /// ||out - reference|| / ||reference|| of the worst of the first and the last set; the plan must be there. Infinite when NaN.
@@ -179,14 +179,14 @@ class Problem {
   hpa::DecodeArgs args(int set) const {
     hpa::DecodeArgs args;
     args.query = query_.data() + set * rows_size();
-    args.key_cache = keys_.data();
-    args.value_cache = values_.data();
+    args.cache.keys = keys_.data();
+    args.cache.values = values_.data();
     args.out = out_.data() + set * rows_size();
-    args.block_tables = table(set);
-    args.seq_lens = seq_lens_.data();
-    args.num_seqs = num_seqs();
-    args.block_table_width = table_width_;
-    args.cache_is_ready = cache_is_ready_;
+    args.batch.block_tables = table(set);
+    args.batch.seq_lens = seq_lens_.data();
+    args.batch.num_seqs = num_seqs();
+    args.batch.block_table_width = table_width_;
+    args.allow_early_kv_loads = allow_early_kv_loads_;
     return args;
   }
   hpa::Workspace workspace() const { return {workspace_.data(), workspace_.size()}; }
@@ -209,7 +209,7 @@ class Problem {
     return error < std::numeric_limits<double>::infinity() ? error : std::numeric_limits<double>::infinity();
   }
 
-  const bool cache_is_ready_;
+  const bool allow_early_kv_loads_;
   const int table_width_;
   const std::size_t blocks_;  // of one set
 

@@ -49,7 +49,7 @@ Verdict run_paged_attention(PagedCase& paged, Stream stream = {}) {
 template <class Config, class Machine = arch::DefaultMachine>
 Verdict run_decode_with(PagedCase& paged, Stream stream = {}) {
   const auto call = [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream on) {
-    if (const Verdict verdict = plan_with<Config, Machine>(shape, args, workspace, on); !verdict) return verdict;
+    if (const Verdict verdict = plan_with<Config, Machine>(shape, args.batch, workspace, on); !verdict) return verdict;
     return decode_with<Config, Machine>(shape, args, workspace, on);
   };
   return paged.run(workspace_bytes_with<Config, Machine>(paged.shape(), this_device()), stream, call);

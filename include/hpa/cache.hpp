@@ -5,45 +5,13 @@
 #include <cstdint>
 
 #include "hpa/arch/launch.hpp"
-#include "hpa/check.hpp"
+#include "hpa/declare.hpp"
 #include "hpa/detail/grid.hpp"
 #include "hpa/detail/views.hpp"
 #include "hpa/device.hpp"
 #include "hpa/kernel/cache_kernels.hpp"
 
 namespace hpa {
-
-/// Device pointers of one append(); strides in elements, 0 = dense. Pointers are 16-byte aligned, strides multiples of 16 bytes.
-struct AppendArgs {
-  const void* key = nullptr;    // [num_tokens, num_kv_heads, head_size], in the query's type
-  const void* value = nullptr;  // [num_tokens, num_kv_heads, head_size_v]
-  void* key_cache = nullptr;    // as KvLayout says
-  void* value_cache = nullptr;
-  const std::int64_t* slot_mapping = nullptr;  // [num_tokens]; slot = block id * block_size + offset in the block; negative = skip;
-                                               // block ids are below 2^31
-  int num_tokens = 0;
-  std::int64_t key_token_stride = 0, key_head_stride = 0;      // of `key`
-  std::int64_t value_token_stride = 0, value_head_stride = 0;  // of `value`
-  std::int64_t cache_key_block_stride = 0, cache_key_head_stride = 0;
-  std::int64_t cache_value_block_stride = 0, cache_value_head_stride = 0;
-  const float* k_scale = nullptr;       // one positive float, 8-bit KV without token scales: code = key / k_scale; nullptr = 1
-  const float* v_scale = nullptr;       // the same of V
-  float* key_token_scales = nullptr;    // written: [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
-  float* value_token_scales = nullptr;  // the same of V
-};
-
-/// Device pointers of one copy_blocks(). No destination may also be a source, or the destination of another pair.
-struct CopyBlocksArgs {
-  void* key_cache = nullptr;
-  void* value_cache = nullptr;
-  const std::int64_t* block_pairs =
-      nullptr;  // [num_pairs, 2]: source, destination, below 2^31; a pair with a negative id is skipped
-  int num_pairs = 0;
-  std::int64_t key_block_stride = 0, key_head_stride = 0;
-  std::int64_t value_block_stride = 0, value_head_stride = 0;
-  float* key_token_scales = nullptr;    // [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
-  float* value_token_scales = nullptr;  // the same of V
-};
 
 inline namespace HPA_PLATFORM {
 
@@ -73,46 +41,49 @@ inline Verdict check_scale(const DecodeShape& shape, const float* scale, const c
 }  // namespace detail
 
 /// Whether append() can do it; the first thing that is wrong, if not. Reads no device memory.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& device) {
   using detail::check_strides;
   if (Verdict v = detail::first_refusal<Menu>(shape, device, false); !v) return v;
   if (args.num_tokens <= 0) return {Status::invalid_argument, "num_tokens", "must be positive"};
-  const detail::PointerRule pointers[] = {{args.key, 16, "key"},
-                                          {args.value, 16, "value"},
-                                          {args.key_cache, 16, "key_cache"},
-                                          {args.value_cache, 16, "value_cache"},
+  const detail::PointerRule pointers[] = {{args.new_keys, 16, "new_keys"},
+                                          {args.new_values, 16, "new_values"},
+                                          {args.cache.keys, 16, "keys"},
+                                          {args.cache.values, 16, "values"},
                                           {args.slot_mapping, 8, "slot_mapping"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  if (Verdict v = detail::check_scale(shape, args.k_scale, "k_scale"); !v) return v;
-  if (Verdict v = detail::check_scale(shape, args.v_scale, "v_scale"); !v) return v;
-  if (Verdict v = detail::check_token_scales(shape, args.key_token_scales, args.value_token_scales); !v) return v;
+  if (Verdict v = detail::check_scale(shape, args.cache.k_scale, "k_scale"); !v) return v;
+  if (Verdict v = detail::check_scale(shape, args.cache.v_scale, "v_scale"); !v) return v;
+  if (Verdict v = detail::check_token_scales(shape, args.cache.key_token_scales, args.cache.value_token_scales); !v) return v;
   const int x = per_16_bytes(shape.query);
   const std::int64_t limit = detail::elements_in_4_gib(shape.query);
-  if (Verdict v = check_strides({args.key_token_stride, args.key_head_stride, "key_token_stride", "key_head_stride"},
-                                shape.head_size, shape.num_kv_heads, x, limit, detail::max_stride);
+  if (Verdict v =
+          check_strides({args.new_key_token_stride, args.new_key_head_stride, "new_key_token_stride", "new_key_head_stride"},
+                        shape.head_size, shape.num_kv_heads, x, limit, detail::max_stride);
       !v)
     return v;
-  if (Verdict v = check_strides({args.value_token_stride, args.value_head_stride, "value_token_stride", "value_head_stride"},
-                                shape.head_size_of_v(), shape.num_kv_heads, x, limit, detail::max_stride);
+  if (Verdict v = check_strides(
+          {args.new_value_token_stride, args.new_value_head_stride, "new_value_token_stride", "new_value_head_stride"},
+          shape.head_size_of_v(), shape.num_kv_heads, x, limit, detail::max_stride);
       !v)
     return v;
   return detail::check_cache_strides(
-      shape, {args.cache_key_block_stride, args.cache_key_head_stride, "cache_key_block_stride", "cache_key_head_stride"},
-      {args.cache_value_block_stride, args.cache_value_head_stride, "cache_value_block_stride", "cache_value_head_stride"});
+      shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
+      {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
 }
 
 /// Whether copy_blocks() can do it; the first thing that is wrong, if not. Reads no device memory.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device& device) {
   if (Verdict v = detail::first_refusal<Menu>(shape, device, false); !v) return v;
   if (args.num_pairs <= 0) return {Status::invalid_argument, "num_pairs", "must be positive"};
   const detail::PointerRule pointers[] = {
-      {args.key_cache, 16, "key_cache"}, {args.value_cache, 16, "value_cache"}, {args.block_pairs, 8, "block_pairs"}};
+      {args.cache.keys, 16, "keys"}, {args.cache.values, 16, "values"}, {args.block_pairs, 8, "block_pairs"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  if (Verdict v = detail::check_token_scales(shape, args.key_token_scales, args.value_token_scales); !v) return v;
-  return detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
-                                     {args.value_block_stride, args.value_head_stride, "value_block_stride", "value_head_stride"});
+  if (Verdict v = detail::check_token_scales(shape, args.cache.key_token_scales, args.cache.value_token_scales); !v) return v;
+  return detail::check_cache_strides(
+      shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
+      {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
 }
 
 namespace detail {
@@ -143,7 +114,7 @@ Verdict launch_append_of(Query, Kv, [[maybe_unused]] const DecodeShape& shape, c
 ///
 /// 8-bit caches get encode(x / scale): rounded to nearest even, what is beyond the largest code (Inf too) becomes it, NaN stays NaN (i8:
 /// code 0). With shape.token_scales the scale of a token and head is max |x| / 127 over its elements that are not NaN.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
@@ -152,15 +123,15 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
     return detail::row_view(data, token_stride, head_stride, shape.num_kv_heads, size, shape.query);
   };
   const kernel::QuantiseParams params{
-      {rows(args.key, args.key_token_stride, args.key_head_stride, shape.head_size),
-       rows(args.value, args.value_token_stride, args.value_head_stride, shape.head_size_of_v()),
-       detail::kv_view(args.key_cache, args.cache_key_block_stride, args.cache_key_head_stride, shape),
-       detail::kv_view(args.value_cache, args.cache_value_block_stride, args.cache_value_head_stride, shape), args.slot_mapping,
+      {rows(args.new_keys, args.new_key_token_stride, args.new_key_head_stride, shape.head_size),
+       rows(args.new_values, args.new_value_token_stride, args.new_value_head_stride, shape.head_size_of_v()),
+       detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
+       detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape), args.slot_mapping,
        args.num_tokens, shape.num_kv_heads, shape.head_size, shape.block_size},
-      args.k_scale,
-      args.v_scale,
-      detail::token_scale_view(args.key_token_scales, shape),
-      detail::token_scale_view(args.value_token_scales, shape)};
+      args.cache.k_scale,
+      args.cache.v_scale,
+      detail::token_scale_view(args.cache.key_token_scales, shape),
+      detail::token_scale_view(args.cache.value_token_scales, shape)};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     Verdict verdict{Status::unsupported, "kv", "no kernel is compiled in"};
@@ -173,19 +144,20 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
 }
 
 /// Copies blocks inside the caches: all heads, K and V, and their token scales.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
   if (Verdict v = check<Menu>(shape, args, device); !v) return v;
-  const kernel::CopyBlocksParams params{detail::kv_view(args.key_cache, args.key_block_stride, args.key_head_stride, shape),
-                                        detail::kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape),
-                                        detail::token_scale_view(args.key_token_scales, shape),
-                                        detail::token_scale_view(args.value_token_scales, shape),
-                                        args.block_pairs,
-                                        args.num_pairs,
-                                        shape.head_size * shape.block_size * size_of(shape.kv),
-                                        shape.block_size * 4};
+  const kernel::CopyBlocksParams params{
+      detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
+      detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape),
+      detail::token_scale_view(args.cache.key_token_scales, shape),
+      detail::token_scale_view(args.cache.value_token_scales, shape),
+      args.block_pairs,
+      args.num_pairs,
+      shape.head_size * shape.block_size * size_of(shape.kv),
+      shape.block_size * 4};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Kernel = kernel::CopyBlocksKernel<typename decltype(machine)::type>;
     const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);

@@ -177,21 +177,21 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
                     "given, but shape.sinks is not set"),
       check_feature(shape.soft_cap, args.soft_cap != 0.f, "soft_cap", "must be positive: shape.soft_cap is set",
                     "given, but shape.soft_cap is not set"),
-      check_feature(shape.sliding_window, args.window != 0, "window", "must be positive: shape.sliding_window is set",
-                    "given, but shape.sliding_window is not set"),
-      check_feature(false, args.k_scale != nullptr && size_of(shape.kv) == 2, "k_scale", "", "given, but 16-bit KV has no scale"),
-      check_feature(false, args.v_scale != nullptr && size_of(shape.kv) == 2, "v_scale", "", "given, but 16-bit KV has no scale"),
+      check_feature(false, args.cache.k_scale != nullptr && size_of(shape.kv) == 2, "k_scale", "",
+                    "given, but 16-bit KV has no scale"),
+      check_feature(false, args.cache.v_scale != nullptr && size_of(shape.kv) == 2, "v_scale", "",
+                    "given, but 16-bit KV has no scale"),
       check_feature(false, args.out_scale != nullptr && size_of(shape.out) == 2, "out_scale", "",
                     "given, but 16-bit output has no scale"),
       check_feature(shape.tree_mask, args.tree_masks != nullptr, "tree_masks", "must not be null: shape.tree_mask is set",
                     "given, but shape.tree_mask is not set"),
-      check_feature(shape.token_scales, args.key_token_scales != nullptr, "key_token_scales",
+      check_feature(shape.token_scales, args.cache.key_token_scales != nullptr, "key_token_scales",
                     "must not be null: shape.token_scales is set", "given, but shape.token_scales is not set"),
-      check_feature(shape.token_scales, args.value_token_scales != nullptr, "value_token_scales",
+      check_feature(shape.token_scales, args.cache.value_token_scales != nullptr, "value_token_scales",
                     "must not be null: shape.token_scales is set", "given, but shape.token_scales is not set"),
-      check_feature(false, args.key_token_stride != 0 && shape.layout == KvLayout::vllm, "key_token_stride", "",
+      check_feature(false, args.cache.key_token_stride != 0 && shape.layout == KvLayout::vllm, "key_token_stride", "",
                     "given, but the vllm layout has no token stride"),
-      check_feature(false, args.value_token_stride != 0 && shape.layout == KvLayout::vllm, "value_token_stride", "",
+      check_feature(false, args.cache.value_token_stride != 0 && shape.layout == KvLayout::vllm, "value_token_stride", "",
                     "given, but the vllm layout has no token stride"),
   };
   for (const Verdict& verdict : verdicts)
@@ -206,9 +206,26 @@ inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& k
   return check_strides(value, slab, shape.num_kv_heads, x, limit, limit);
 }
 
-}  // namespace detail
+inline Verdict check_batch(const DecodeShape& shape, const Batch& batch) {
+  const Status bad = Status::invalid_argument;
+  if (batch.num_seqs <= 0) return {bad, "num_seqs", "must be positive"};
+  if (batch.num_seqs > shape.max_seqs) return {bad, "num_seqs", "more than shape.max_seqs"};
+  if (batch.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
+  const PointerRule pointers[] = {{batch.block_tables, 4, "block_tables"}, {batch.seq_lens, 4, "seq_lens"}};
+  if (Verdict v = check_pointers(pointers); !v) return v;
+  const PointerRule optional_pointers[] = {{batch.query_start_loc, 4, "query_start_loc"}};
+  if (Verdict v = check_alignment(optional_pointers); !v) return v;
+  if (Verdict v = check_feature(shape.sliding_window, batch.window != 0, "window", "must be positive: shape.sliding_window is set",
+                                "given, but shape.sliding_window is not set");
+      !v)
+    return v;
+  if (shape.sliding_window && batch.window < 0) return {bad, "window", "must be positive"};
+  if (batch.block_table_row_stride != 0 && batch.block_table_row_stride < batch.block_table_width)
+    return {bad, "block_table_row_stride", "smaller than the data it steps over"};
+  if (batch.block_table_row_stride > max_stride) return {bad, "block_table_row_stride", "larger than any memory"};
+  return {};
+}
 
-namespace detail {
 template <class Menu>
 Verdict first_refusal(const DecodeShape& shape, const Device& device, bool decodes) {
   for (const Rule& rule : RuleTable<Menu>::rules)
@@ -238,45 +255,45 @@ tuning::KernelShape decode_kernel_shape(const DecodeShape& shape, const Device& 
   return chosen;
 }
 
-/// As check(shape, device), and the arguments: null, misaligned or impossible pointers, counts, strides and values. Reads no device memory.
+/// As check(shape, device), and what plan() reads: null or misaligned pointers, counts, strides and the window. Reads no device memory.
+template <class Menu = default_menu>
+Verdict check(const DecodeShape& shape, const Batch& batch, const Device& device) {
+  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  return detail::check_batch(shape, batch);
+}
+
+/// As above, and what a layer has: null, misaligned or impossible pointers, strides and values. Reads no device memory.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
-  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  if (Verdict v = check<Menu>(shape, args.batch, device); !v) return v;
   const Status bad = Status::invalid_argument;
-  if (args.num_seqs <= 0) return {bad, "num_seqs", "must be positive"};
-  if (args.num_seqs > shape.max_seqs) return {bad, "num_seqs", "more than shape.max_seqs"};
-  if (args.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
   const detail::PointerRule pointers[] = {{args.query, 16, "query"},
-                                          {args.key_cache, 16, "key_cache"},
-                                          {args.value_cache, 16, "value_cache"},
-                                          {args.out, std::size_t(4 * size_of(shape.out)), "out"},
-                                          {args.block_tables, 4, "block_tables"},
-                                          {args.seq_lens, 4, "seq_lens"}};
+                                          {args.cache.keys, 16, "keys"},
+                                          {args.cache.values, 16, "values"},
+                                          {args.out, std::size_t(4 * size_of(shape.out)), "out"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  const detail::PointerRule optional_pointers[] = {{args.query_start_loc, 4, "query_start_loc"},
-                                                   {args.lse, 4, "lse"},
+  const detail::PointerRule optional_pointers[] = {{args.lse, 4, "lse"},
                                                    {args.alibi_slopes, 4, "alibi_slopes"},
                                                    {args.sinks, 4, "sinks"},
-                                                   {args.k_scale, 4, "k_scale"},
-                                                   {args.v_scale, 4, "v_scale"},
+                                                   {args.cache.k_scale, 4, "k_scale"},
+                                                   {args.cache.v_scale, 4, "v_scale"},
                                                    {args.out_scale, 4, "out_scale"},
-                                                   {args.key_token_scales, 4, "key_token_scales"},
-                                                   {args.value_token_scales, 4, "value_token_scales"},
+                                                   {args.cache.key_token_scales, 4, "key_token_scales"},
+                                                   {args.cache.value_token_scales, 4, "value_token_scales"},
                                                    {args.tree_masks, 4, "tree_masks"}};
   if (Verdict v = detail::check_alignment(optional_pointers); !v) return v;
   if (Verdict v = detail::check_features(shape, args); !v) return v;
   if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
   if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap)))
     return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
-  if (shape.sliding_window && args.window < 0) return {bad, "window", "must be positive"};
   if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
                                         shape.head_size, shape.num_heads, per_16_bytes(shape.query),
                                         detail::elements_in_4_gib(shape.query), detail::max_stride);
       !v)
     return v;
-  if (Verdict v =
-          detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
-                                      {args.value_block_stride, args.value_head_stride, "value_block_stride", "value_head_stride"});
+  if (Verdict v = detail::check_cache_strides(
+          shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
+          {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
       !v)
     return v;
   if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
@@ -284,9 +301,6 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
                                         detail::max_stride);
       !v)
     return v;
-  if (args.block_table_row_stride != 0 && args.block_table_row_stride < args.block_table_width)
-    return {bad, "block_table_row_stride", "smaller than the data it steps over"};
-  if (args.block_table_row_stride > detail::max_stride) return {bad, "block_table_row_stride", "larger than any memory"};
   return {};
 }
 

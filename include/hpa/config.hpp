@@ -29,11 +29,13 @@ struct Config {
   static constexpr int partition_tokens = PartitionTokens;
   static constexpr Features features = Can;
   static constexpr bool general = Can == Features::all;
-  static constexpr bool token_scales = general && Kv == DType::i8;  // may have a scale for every token, besides one for all
+  static constexpr bool token_scales = general && Kv == DType::i8;        // may have a scale for every token, besides one for all
+  using Kernel = Config<HeadSize, BlockSize, Query, Kv, 0, Can, Layout>;  // what is compiled: how plan cuts is nothing to a kernel
   static_assert(PartitionTokens >= 0 && PartitionTokens % BlockSize == 0, "a partition is a whole number of blocks");
   static_assert(size_of(Query) == 2 && (size_of(Kv) == 1 || Kv == Query), "16-bit KV has the query's type");
 };
 
+inline namespace HPA_PLATFORM {
 namespace kernel {
 
 /// A Config and the shape of the kernel that computes it. Shape: a tuning::ShapeConstant.
@@ -43,4 +45,5 @@ struct Shaped : Config {
 };
 
 }  // namespace kernel
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

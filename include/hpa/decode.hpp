@@ -7,28 +7,39 @@
 namespace hpa {
 inline namespace HPA_PLATFORM {
 
+namespace detail {
+
+/// The menu's kernel for the shape.
+template <class Menu>
+Verdict run_decode_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
+  return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
+    using Machine = typename decltype(machine)::type;
+    Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
+    Menu::dispatch(shape, [&](auto config) { verdict = run_decode<Machine, decltype(config)>(shape, args, p, stream); });
+    return verdict;
+  });
+}
+
+}  // namespace detail
+
 /// Attention of one layer, by the plan that plan() left in the workspace for the same shape, num_seqs and lengths. Writes out (and
 /// lse) of every row that plan found; rows of skipped sequences keep their bytes.
 ///
 /// block_tables must be there before plan() and stay until the step's last decode(): where launches overlap (sm_90) they are read before
 /// the kernel before this one has ended.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);
-  if (!p.verdict) return p.verdict;
-  return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
-    using Machine = typename decltype(machine)::type;
-    Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
-    Menu::dispatch(shape, [&](auto config) { verdict = detail::run_decode<Machine, decltype(config)>(shape, args, p, stream); });
-    return verdict;
-  });
+  return p.verdict ? detail::run_decode_of<Menu>(shape, args, p, stream) : p.verdict;
 }
 
 /// plan() and decode() in one call, for callers with one layer.
-template <class Menu = default_menu>
+template <class Menu>
 Verdict paged_attention(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
-  if (Verdict v = plan<Menu>(shape, args, workspace, stream); !v) return v;
-  return decode<Menu>(shape, args, workspace, stream);
+  const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);  // of all arguments, before the first launch
+  if (!p.verdict) return p.verdict;
+  if (Verdict v = plan<Menu>(shape, args.batch, workspace, stream); !v) return v;
+  return detail::run_decode_of<Menu>(shape, args, p, stream);
 }
 
 /// decode() of one kernel chosen at compile time; the shape must agree with it. Needs plan_with<Config>() and
@@ -37,7 +48,7 @@ template <class Config, class Machine = arch::DefaultMachine>
 Verdict decode_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<menu_of<Config, Machine>>(shape, args, workspace, Config::partition_tokens);
   if (!p.verdict) return p.verdict;
-  return detail::run_decode<Machine, Config>(shape, args, p, stream);
+  return detail::run_decode<Machine, typename Config::Kernel>(shape, args, p, stream);
 }
 
 }  // namespace HPA_PLATFORM

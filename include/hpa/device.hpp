@@ -3,10 +3,18 @@
 
 #include <cstdint>
 
+#include "hpa/arch/arch.hpp"
+#include "hpa/status.hpp"
+
+#if defined(HPA_PLATFORM_HOST) || defined(HPA_HIP_KERNELS) || defined(HPA_CUDA_KERNELS)
 #include "hpa/arch/runtime.hpp"
+#endif
 
 namespace hpa {
 inline namespace HPA_PLATFORM {
+
+/// The device that calls of this thread run on. Asks the runtime once a device; later calls read what it said.
+Verdict current_device(Device* device);
 
 #if defined(HPA_PLATFORM_HOST)
 
@@ -16,15 +24,14 @@ inline Verdict current_device(Device* device) {
   return {};
 }
 
-#else
+#elif defined(HPA_HIP_KERNELS) || defined(HPA_CUDA_KERNELS)
 
 namespace detail {
 /// What the runtime said of each device: compute units, KiB of LDS (10 bits), arch (6 bits).
 HPA_OF_THIS_LIBRARY inline arch::DeviceMemo known_devices;
 }  // namespace detail
 
-/// The device that calls of this thread run on. Asks the runtime once a device; later calls read what it said.
-inline Verdict current_device(Device* device) {
+HPA_EMIT inline Verdict current_device(Device* device) {
   if (device == nullptr) return {Status::invalid_argument, "device", "must not be null"};
   int ordinal = 0;
   if (Verdict v = arch::current_ordinal(&ordinal); !v) return v;

@@ -5,7 +5,9 @@
 
 #include "hpa/menu.hpp"
 
-namespace hpa::detail {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace detail {
 
 /// A reason while it is written.
 struct RuleText {
@@ -102,4 +104,6 @@ const char* no_kernel_for(Arch device) {
   return text;
 }
 
-}  // namespace hpa::detail
+}  // namespace detail
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

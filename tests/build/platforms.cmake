@@ -7,10 +7,7 @@ file(MAKE_DIRECTORY ${WORK_DIR})
 set(sources ${SOURCE_DIR}/tests/build/platforms)
 set(flags -std=c++17 -O1 -I${SOURCE_DIR}/include -I${sources})
 
-find_program(nvcc nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin)
-find_program(hip_compiler NAMES hipcc clang++-22 HINTS ENV ROCM_PATH PATHS /opt/rocm/bin)
-find_path(hip_include hip/hip_runtime.h HINTS ${SOURCE_DIR}/build/rocm/usr/include ENV HPA_ROCM_PREFIX ENV ROCM_PATH
-  PATHS /opt/rocm/include PATH_SUFFIXES usr/include include)
+include(${CMAKE_CURRENT_LIST_DIR}/gpu_compilers.cmake)
 if(NOT nvcc AND NOT (hip_compiler AND hip_include))
   message("SKIPPED: no compiler of a GPU platform")
   return()
@@ -28,9 +25,7 @@ if(nvcc)
   list(APPEND with -DWITH_CUDA)
 endif()
 if(hip_compiler AND hip_include)
-  get_filename_component(prefix ${hip_include} DIRECTORY)
-  run(${hip_compiler} ${flags} -x hip --cuda-host-only --offload-arch=gfx942 --rocm-path=${prefix} -nogpulib
-    -D__AMDGCN_WAVEFRONT_SIZE=64 -c ${sources}/on_hip.hip -o ${WORK_DIR}/on_hip.o)
+  run(${hip_compiler} ${flags} ${hip_flags} --cuda-host-only -c ${sources}/on_hip.hip -o ${WORK_DIR}/on_hip.o)
   run(${COMPILER} -std=c++17 -O1 -D__HIP_PLATFORM_AMD__ -isystem ${hip_include} -c ${sources}/hip_runtime.cpp
     -o ${WORK_DIR}/hip_runtime.o)
   list(APPEND objects ${WORK_DIR}/on_hip.o)
@@ -56,7 +51,7 @@ if(nvcc)
 endif()
 
 if(hip_compiler AND hip_include)
-  execute_process(COMMAND ${hip_compiler} ${flags} -x hip --offload-arch=gfx942 --offload-arch=gfx1100 --rocm-path=${prefix} -nogpulib
+  execute_process(COMMAND ${hip_compiler} ${flags} -x hip --offload-arch=gfx942 --offload-arch=gfx1100 --rocm-path=${hip_prefix} -nogpulib
     -Xarch_gfx942 -D__AMDGCN_WAVEFRONT_SIZE=64 -Xarch_gfx1100 -D__AMDGCN_WAVEFRONT_SIZE=32
     --cuda-device-only --no-gpu-bundle-output -S ${sources}/two_targets.hip WORKING_DIRECTORY ${WORK_DIR} COMMAND_ERROR_IS_FATAL ANY)
   foreach(target gfx942 gfx1100)

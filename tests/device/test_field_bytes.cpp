@@ -27,16 +27,20 @@ using hpa::test::tolerance_of;
 
 namespace {
 
+#if defined(HPA_TEST_FEWER_TYPES)
+using Fp8Types = hpa::kv_types<DType::e4m3_fnuz>;
+#else
+using Fp8Types = hpa::kv_types<DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp>;
+#endif
+constexpr auto& fp8_types = Fp8Types::values;
+
 template <class Machine>
 using bytes_menu =
-    hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp>,
-                            hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::machine<Machine>>;
+    hpa::default_menu::with<hpa::query_types<DType::f16>, Fp8Types, hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::machine<Machine>>;
 
 template <class Machine>
 using i8_menu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::i8>, hpa::head_sizes<64>,
                                         hpa::block_sizes<16>, hpa::feature_sets<Features::all>, hpa::machine<Machine>>;
-
-constexpr DType fp8_types[] = {DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp};
 
 CaseSpec bytes_case(DType kv, int num_heads, int num_kv_heads, std::vector<int> seq_lens) {
   CaseSpec spec = small_case(DType::f16, num_heads, num_kv_heads, std::move(seq_lens));
@@ -49,8 +53,10 @@ CaseSpec i8_case(int num_heads, int num_kv_heads, std::vector<int> seq_lens, boo
   CaseSpec spec = bytes_case(DType::i8, num_heads, num_kv_heads, std::move(seq_lens));
   spec.key_amplitude = spec.value_amplitude = 30.f;
   spec.shape.token_scales = token_scales;
-  if (token_scales) spec.token_scale = 1.f / 30.f;
-  else spec.k_scale = spec.v_scale = 1.f / 30.f;
+  if (token_scales)
+    spec.token_scale = 1.f / 30.f;
+  else
+    spec.k_scale = spec.v_scale = 1.f / 30.f;
   return spec;
 }
 
@@ -204,14 +210,15 @@ TEMPLATE_LIST_TEST_CASE("F82: one block and one head, where as many scales would
   expect_right<i8_menu<TestType>>(token);
   CHECK(hpa::test::distance(token, both) < tolerance_of(DType::f16).out);
   DecodeArgs args = token.args();
-  args.value_token_scales = nullptr;
+  args.cache.value_token_scales = nullptr;
   CHECK(hpa::check<i8_menu<TestType>>(token.shape(), args, this_device()).field == std::string("value_token_scales"));
   DecodeShape shape = token.shape();
   shape.token_scales = false;
   CHECK(hpa::check<i8_menu<TestType>>(shape, token.args(), this_device()).field == std::string("key_token_scales"));
 }
 
-TEMPLATE_LIST_TEST_CASE("F78, F81: caches of a type that no kernel was compiled for, and pages smaller than a vector", "[field]", Machines) {
+TEMPLATE_LIST_TEST_CASE("F78, F81: caches of a type that no kernel was compiled for, and pages smaller than a vector", "[field]",
+                        Machines) {
   using Menu = bytes_menu<TestType>;
   DecodeShape shape = valid_shape();
   shape.head_size = 64;

@@ -345,10 +345,10 @@ struct Part {
       seq_lens.as<std::int32_t>()[i] = std::clamp(paged.spec.seq_lens[std::size_t(i)] - first * block_size, 0, (end - first) * block_size);
     out.fill(0xff), lse.fill(0xff);
     for (Buffer* buffer : {&out, &lse, &seq_lens}) buffer->upload();
-    args.block_table_row_stride = paged.strides().table_row;
-    args.block_tables += first;
-    args.block_table_width = std::min(end, whole.block_table_width) - first;
-    args.seq_lens = on_device ? seq_lens.device_as<std::int32_t>() : seq_lens.as<std::int32_t>();
+    args.batch.block_table_row_stride = paged.strides().table_row;
+    args.batch.block_tables += first;
+    args.batch.block_table_width = std::min(end, whole.batch.block_table_width) - first;
+    args.batch.seq_lens = on_device ? seq_lens.device_as<std::int32_t>() : seq_lens.as<std::int32_t>();
     args.out = on_device ? out.device() : out.data();
     args.lse = on_device ? lse.device_as<float>() : lse.as<float>();
   }

@@ -335,7 +335,7 @@ TEST_CASE("short fixed partitions of a huge shape are refused, not wrapped aroun
   shape.max_seqs = 1 << 20, shape.max_seq_len = 1 << 30, shape.max_total_kv_tokens = std::int64_t{1} << 38;  // 2^34 partitions
   REQUIRE(hpa::check(shape, host_device));
   CHECK(hpa::workspace_bytes_with<Short>(shape, host_device) == 0);
-  const Verdict verdict = hpa::plan_with<Short>(shape, good_args(), Workspace{nowhere<void>(), std::size_t(1) << 60}, {});
+  const Verdict verdict = hpa::plan_with<Short>(shape, good_args().batch, Workspace{nowhere<void>(), std::size_t(1) << 60}, {});
   CHECK(verdict.status == unsupported);
   CHECK(std::string(verdict.field) == "max_total_kv_tokens");
 }

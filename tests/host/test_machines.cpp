@@ -54,9 +54,12 @@ void check_products() {
     for (int step = 0; step < P::key_steps; ++step)
       for (int i = 0; i < P::query_run; ++i)
         outside += !inside(P::query_at(lane, step, i), P::rows, P::key_steps * P::element_step);
-    for (int i = 0; i < P::value_run; ++i) outside += !inside(P::value_at(lane, 0, i), P::tile_tokens, P::dim_step);
+    constexpr int dims = 2;
+    for (int dim = 0; dim < dims; ++dim)
+      for (int i = 0; i < P::value_run; ++i) outside += !inside(P::value_at(lane, dim, i), P::tile_tokens, dims * P::dim_step);
     for (int i = 0; i < 4; ++i) {
-      outside += P::output_element(lane, 0, i) < 0 || P::output_element(lane, 0, i) >= P::dim_step;
+      for (int dim = 0; dim < dims; ++dim)
+        outside += P::output_element(lane, dim, i) < 0 || P::output_element(lane, dim, i) >= dims * P::dim_step;
       for (int slot = 0; slot < P::row_slots; ++slot) {
         outside += P::output_row(lane, slot, i) < 0 || P::output_row(lane, slot, i) >= P::rows;
         outside += P::score_row(lane, slot) < 0 || P::score_row(lane, slot) >= P::rows;

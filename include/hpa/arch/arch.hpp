@@ -59,6 +59,7 @@ constexpr const char* name(Arch arch) {
   return "unknown";
 }
 
+inline namespace HPA_PLATFORM {
 namespace arch {
 /// Bytes of LDS that a workgroup can have on the chips that a pass of the CUDA compiler is for. `pass`: its __CUDA_ARCH__.
 constexpr int lds_bytes_of_pass(int pass) { return lds_bytes(arch_of_capability(pass / 100, pass / 10 % 10)); }
@@ -68,5 +69,6 @@ struct Grid {
   int x, y = 1, z = 1;
 };
 }  // namespace arch
+}  // namespace HPA_PLATFORM
 
 }  // namespace hpa

@@ -11,7 +11,9 @@
 
 #include "hpa/arch/arch.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// Rows of bytes, `RowStride` apart in memory, that lie densely in LDS.
 template <int Rows, int RowBytes, int RowStride>
@@ -24,4 +26,6 @@ struct Strip {
   static HPA_HOST_DEVICE constexpr int source_of(int piece) { return piece / pieces_a_row * RowStride + piece % pieces_a_row * 16; }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

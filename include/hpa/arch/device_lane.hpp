@@ -3,7 +3,9 @@
 
 #include "hpa/arch/arch.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// One T a lane: on the device, the lane's own.
 template <class T>
@@ -13,4 +15,6 @@ struct DeviceLane {
   HPA_DEVICE const T& operator[](int) const { return value; }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -14,7 +14,9 @@
 #include "hpa/arch/host/machine.hpp"
 #endif
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// The shape that a kernel names, or, where it names none, one of its number of waves alone.
 template <class Kernel, class = void>
@@ -162,4 +164,6 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
 #endif
 #endif
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -68,8 +68,8 @@
 //   rows, row_slots, slot_rows             rows of a tile; sets of D's that hold them; rows of a set that one lane holds
 //   tile_tokens, score_products, element_step, dim_step, key_steps, prob_type, output_run
 //   key_words, key_run, query_words, query_run, value_words, value_run, prob_words
-//   key_at(lane, product, i), query_at(lane, step, i), value_at(lane, i) -> Place
-//   score_row(lane, i), score_token(lane, product, i), output_row(lane, slot, i), output_element(lane, i)
+//   key_at(lane, product, i), query_at(lane, step, i), value_at(lane, dim, i) -> Place
+//   score_row(lane, i), score_token(lane, product, i), output_row(lane, slot, i), output_element(lane, dim, i)
 //   token_lane_bits, token_lane_bit(i), score_lane_of(row)
 //   scores(wave, d, keys, query, step)     d += keys query
 //   to_operand(wave, packed)               packed scores become the output product's operand
@@ -83,7 +83,9 @@
 #include "hpa/arch/portable_rounding.hpp"
 #include "hpa/arch/products.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// What most machines have alike. M: the machine that derives from it.
 template <class M>
@@ -179,4 +181,6 @@ struct WaveDefaults {
   HPA_DEVICE const Wave& self() const { return static_cast<const Wave&>(*this); }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -9,7 +9,9 @@
 #include "hpa/tuning/host.hpp"
 #include "hpa/tuning/nvidia.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 struct Cdna;    // cdna/machine.hpp
 struct Nvidia;  // nvidia/machine.hpp
@@ -102,4 +104,6 @@ Verdict dispatch_machine(Arch arch, F&& f) {
   return machines::dispatch(typename machines::ListOf<M>::type{}, arch, std::forward<F>(f));
 }
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

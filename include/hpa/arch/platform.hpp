@@ -44,8 +44,12 @@
 #define HPA_DO_NOT_UNROLL
 #endif
 
+// Of a function that is no template and that sources of other compilers call: it is in every object that knows it.
+#define HPA_EMIT [[gnu::used]]
+
 // What depends on the platform lies in an inline namespace of the platform, so that one program can have sources of several: the same
-// function has one name a platform, and the linker does not take one for the other. Callers write hpa::decode as ever.
+// function has one name a platform, and the linker does not take one for the other. Callers write hpa::decode as ever. All of hpa::arch, hpa::detail and
+// hpa::kernel lies in it; whether `namespace hpa::arch` would go on with an inline one is a matter of the compiler.
 #if defined(HPA_PLATFORM_HIP)
 #define HPA_PLATFORM on_hip
 #elif defined(HPA_PLATFORM_CUDA)
@@ -62,12 +66,6 @@ struct CUstream_st;
 
 namespace hpa {
 inline namespace HPA_PLATFORM {
-
-// All of these depend on it: `namespace hpa::kernel` anywhere else goes on with the one here.
-namespace arch {}
-namespace detail {}
-namespace kernel {}
-namespace tuning {}
 
 #if defined(HPA_PLATFORM_HIP)
 using Stream = ::ihipStream_t*;  // hipStream_t

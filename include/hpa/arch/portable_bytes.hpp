@@ -6,7 +6,9 @@
 #include "hpa/arch/products.hpp"
 #include "hpa/types.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// The codes of an 8-bit type as elements of a 16-bit one.
 template <DType From, DType To>
@@ -75,4 +77,6 @@ struct BytePlace {
       To == DType::f16 ? both(std::uint32_t(factor_log2 + 15) << 10) : both(std::uint32_t(factor_log2 + 127) << 7);
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

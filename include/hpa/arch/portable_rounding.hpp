@@ -5,7 +5,9 @@
 
 #include "hpa/types.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// NaN as arithmetic makes it, without what its lower bits may have carried; other floats as they are. For floats from memory whose NaN
 /// may come to round_to_bf16(): scales, sinks. AMD's arithmetic passes on the bits of a NaN.
@@ -15,4 +17,6 @@ HPA_HOST_DEVICE float drop_payload(float value) { return value == value ? value 
 /// out of the exponent, all ones into +0.
 HPA_HOST_DEVICE constexpr std::uint32_t round_to_bf16(std::uint32_t bits) { return bits + 0x7fff + (bits >> 16 & 1); }
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

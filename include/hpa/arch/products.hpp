@@ -18,7 +18,9 @@
 #include "hpa/layout/codec.hpp"
 #include "hpa/types.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// Row and column of a matrix element: A is [m, k], B is [k, n], D is [m, n].
 struct Coord {
@@ -251,4 +253,6 @@ struct WarpProducts {
   }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -21,7 +21,9 @@
 // Of what a library remembers, each has its own: two that lie in one process may be of different versions, and have different kernels.
 #define HPA_OF_THIS_LIBRARY __attribute__((visibility("hidden")))
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 #if defined(HPA_RUNTIME)
 
@@ -123,4 +125,6 @@ HPA_OF_THIS_LIBRARY inline Device host_device{Arch::host, 8};
 
 #endif
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -3,7 +3,11 @@
 
 #include <cstdint>
 
-namespace hpa::arch {
+#include "hpa/arch/platform.hpp"
+
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// N registers of 32 bits; each holds elements of fewer bits, the first in the lowest.
 template <int N>
@@ -11,4 +15,6 @@ struct alignas((N & (N - 1)) == 0 ? 4 * N : 4) Words {
   std::uint32_t word[N];
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

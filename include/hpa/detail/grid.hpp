@@ -6,7 +6,9 @@
 #include "hpa/arch/arch.hpp"
 #include "hpa/kernel/math.hpp"
 
-namespace hpa::detail {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace detail {
 
 /// Workgroups for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than
 /// pieces. A compute unit holds `workgroups_per_unit`.
@@ -16,4 +18,6 @@ inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int w
   return int(work < x ? work : x);
 }
 
-}  // namespace hpa::detail
+}  // namespace detail
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -7,7 +7,9 @@
 #include "hpa/kernel/result.hpp"
 #include "hpa/shape.hpp"
 
-namespace hpa::detail {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace detail {
 
 /// Strides in bytes, dense where 0: `piece` elements, `inner_count` of them in one outer step.
 struct ByteStrides {
@@ -36,4 +38,6 @@ inline kernel::KvView token_scale_view(const float* scales, const DecodeShape& s
   return {reinterpret_cast<const char*>(scales), std::uint32_t(shape.num_kv_heads) * head_stride, head_stride};
 }
 
-}  // namespace hpa::detail
+}  // namespace detail
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

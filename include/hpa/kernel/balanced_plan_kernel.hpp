@@ -3,7 +3,9 @@
 
 #include "hpa/kernel/plan_stride.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// Rows lie end to end on a line, each as long as it costs: `row_cost`, then its tokens. Borders at multiples of `share` cut the line
 /// into shares. A border makes a cut unless that would leave an item of less than `min_tokens` at either end of the row: then the
@@ -160,4 +162,6 @@ struct BalancedPlanKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

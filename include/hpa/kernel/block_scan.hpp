@@ -5,7 +5,9 @@
 
 #include "hpa/arch/arch.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// Replaces each lane's value by the sum of it and the values of all lanes before it. Only the first `lanes` need be right.
 template <class M, class T>
@@ -60,4 +62,6 @@ struct BlockScan {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -7,7 +7,9 @@
 #include "hpa/layout/codec.hpp"
 #include "hpa/layout/vllm.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 struct AppendParams {
   RowView key, value;  // [num_tokens, num_kv_heads, head_size]
@@ -247,4 +249,6 @@ struct CopyBlocksKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -9,7 +9,9 @@
 #include "hpa/kernel/wave_merge.hpp"
 #include "hpa/kernel/work_queue.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// C: a Shaped Config.
 template <class M, class C>
@@ -199,4 +201,6 @@ struct DecodeKernel {
   static HPA_DEVICE int row_of(const Wave& wave, int lane, int first) { return first + int(thread_of(wave, lane) / chunks); }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -8,7 +8,9 @@
 #include "hpa/kernel/result.hpp"
 #include "hpa/layout/codec.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 struct DecodeParams {
   RowView query;
@@ -22,7 +24,7 @@ struct DecodeParams {
   GqaRatio gqa;
   float scale_log2;
   std::uint32_t stamp;
-  std::int32_t cache_is_ready;  // DecodeArgs::cache_is_ready
+  std::int32_t allow_early_kv_loads;  // DecodeArgs::allow_early_kv_loads
 };
 
 /// Of 8-bit caches, on the device; nullptr = 1.
@@ -76,4 +78,6 @@ HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]]
   return 1.f;
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

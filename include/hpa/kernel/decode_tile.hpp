@@ -7,7 +7,9 @@
 #include "hpa/kernel/softmax.hpp"
 #include "hpa/kernel/token_scales.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// Of the KV head, and the wave's place for a tile's scales.
 struct TileTokenScales : TokenScaleParams {
@@ -219,4 +221,6 @@ class WaveStream {
   typename Query::RowScales row_scales_;
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -5,7 +5,9 @@
 
 #include "hpa/types.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// One cache: a base and two strides in bytes, each below 4 GiB. The bytes of a (block, KV head) lie together: its slab, whose inner
 /// order a layout knows (layout/).
@@ -56,4 +58,6 @@ HPA_DEVICE TileBlocks<TileTokens, BlockSize> in_range(TileBlocks<TileTokens, Blo
   return blocks;
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

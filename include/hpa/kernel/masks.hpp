@@ -4,7 +4,9 @@
 #include "hpa/kernel/query_rows.hpp"
 #include "hpa/types.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// Tokens that are seen: [begin, end), counted from whatever first token the owner says.
 struct Visible {
@@ -105,4 +107,6 @@ HPA_DEVICE RowFacts read_facts(const FeatureParams& f, const Item& item, const R
   return {slope * log2_e, position, begin, new_keys << older | ((1u << older) - 1)};
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

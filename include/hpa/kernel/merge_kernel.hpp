@@ -2,11 +2,11 @@
 #pragma once
 
 #include "hpa/kernel/result.hpp"
+#include "hpa/merge_args.hpp"
 
-namespace hpa::kernel {
-
-/// States that one merge can combine: they travel by value in the kernel's arguments.
-inline constexpr int max_merge_states = 16;
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// One part's out and lse, as hpa::MergeState has them.
 struct MergeSource {
@@ -15,7 +15,7 @@ struct MergeSource {
 };
 
 struct MergeParams {
-  MergeSource states[max_merge_states];
+  MergeSource states[max_merge_states];  // by value, in the kernel's arguments
   RowView out;
   float* lse;                     // or nullptr
   std::int64_t state_row_stride;  // of every state's out, in bytes
@@ -96,4 +96,6 @@ struct MergeKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -6,7 +6,9 @@
 
 #include "hpa/kernel/plan_stride.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// Items by size, and rows to merge.
 struct SizeCounts {
@@ -106,4 +108,6 @@ struct PlanKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -6,7 +6,9 @@
 #include "hpa/kernel/math.hpp"
 #include "hpa/status.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// By length: tokens of a partition as a function of the row's length and of the shape alone, so that a row's bits never depend on
 /// its neighbours. Measured on both makers' chips: long partitions win, and a cut pays only where rows cannot fill the chip.
@@ -144,4 +146,6 @@ HPA_DEVICE void report(const Wave& wave, PlanHeader* header, PlanError error, st
   });
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

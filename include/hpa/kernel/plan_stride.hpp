@@ -7,7 +7,9 @@
 #include "hpa/kernel/block_scan.hpp"
 #include "hpa/kernel/plan_records.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 struct PlanParams {
   const std::int32_t* seq_lens;         // [num_seqs]
@@ -223,4 +225,6 @@ struct PlanStride {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

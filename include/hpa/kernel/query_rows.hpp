@@ -3,7 +3,9 @@
 
 #include "hpa/kernel/plan_records.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// A query row of a sequence, counted from the sequence's first, and a query head.
 struct RowPlace {
@@ -40,4 +42,6 @@ struct QueryRows {
   HPA_DEVICE RowPlace inside(int row) const { return at(row < count ? row : count - 1); }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

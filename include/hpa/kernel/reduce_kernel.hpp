@@ -4,7 +4,9 @@
 
 #include "hpa/kernel/result.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 template <bool General>
 struct ReduceParams : FinishOf<General> {
@@ -153,4 +155,6 @@ struct ReduceKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -6,7 +6,9 @@
 #include "hpa/kernel/query_rows.hpp"
 #include "hpa/kernel/row_state.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 using arch::Words;
 
@@ -91,4 +93,6 @@ HPA_DEVICE void store_item(const ResultView& result, const Finish& finish, const
   if (element == 0) M::Wave::store(result.states + partial, state);
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

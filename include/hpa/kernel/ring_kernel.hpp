@@ -5,7 +5,9 @@
 #include "hpa/kernel/ring_stream.hpp"
 #include "hpa/kernel/wave_merge.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// C: a Shaped Config.
 template <class M, class C>
@@ -58,9 +60,9 @@ struct RingKernel {
       return wave.await_previous_launch();
     }
     // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries may not, and of the
-    // caches only what DecodeArgs::cache_is_ready promises.
+    // caches only what DecodeArgs::allow_early_kv_loads promises.
     typename Stream::Cursor cursor(wave, p, list, work);
-    const int early = p.cache_is_ready ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
+    const int early = p.allow_early_kv_loads ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
     Stream stream(wave, lds(wave).rings, lds(wave).bookkeeping, cursor);
     Work next = list.next_or(wave, work);  // where the list stands
     stream.open(wave, early);
@@ -200,4 +202,6 @@ struct RingKernel {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -7,7 +7,9 @@
 #include "hpa/kernel/tile_cursor.hpp"
 #include "hpa/kernel/token_scales.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// The query rows of an item, in registers.
 template <class M, class C>
@@ -210,4 +212,6 @@ class RingStream {
   std::int32_t stage_ = 0, negative_ids_ = 0;  // of the stages: a bit each
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -4,7 +4,9 @@
 #include "hpa/arch/platform.hpp"
 #include "hpa/kernel/math.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// The softmax of some of a row's tokens, whose output is kept beside it: total = sum of exp2(score - maximum), output = sum of
 /// exp2(score - maximum) * v, not divided. A wave has one for each of its rows, and a partial result in the workspace is one.
@@ -68,4 +70,6 @@ struct RowState {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

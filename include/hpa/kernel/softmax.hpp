@@ -4,7 +4,9 @@
 #include "hpa/kernel/row_state.hpp"
 #include "hpa/kernel/transform.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// Exponents are taken against `reference`, which follows the maximum lazily: it moves only when a score exceeds it by 2^8, so the
 /// common tile needs no exchange between lanes. The sum comes from a product with ones: it adds the probabilities as rounded for
@@ -120,4 +122,6 @@ struct RunningSoftmax {
   }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -6,7 +6,9 @@
 #include "hpa/kernel/plan_records.hpp"
 #include "hpa/layout/vllm.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 using arch::Place;
 using arch::Words;
@@ -127,4 +129,6 @@ struct QueryTile {
   static HPA_DEVICE bool is_piece(int n) { return Staged::pieces % Waves == 0 || n < Staged::pieces; }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -4,7 +4,9 @@
 #include "hpa/kernel/tile.hpp"
 #include "hpa/kernel/work_queue.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// Tiles of an item for a pass that serves `rows` of its query rows.
 template <int TileTokens>
@@ -152,4 +154,6 @@ class TileCursor {
   std::conditional_t<C::token_scales, Scales, NoTokenScales> scales_;
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

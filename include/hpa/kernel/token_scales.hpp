@@ -4,7 +4,9 @@
 #include "hpa/kernel/decode_params.hpp"
 #include "hpa/kernel/transform.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// The scales of a tile's tokens, in LDS; nullptr: none.
 struct TileScales {
@@ -96,4 +98,6 @@ HPA_DEVICE auto value_product([[maybe_unused]] const typename M::Wave& wave, [[m
     return typename TileTraits<M, C>::Products{};
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -4,7 +4,9 @@
 #include "hpa/kernel/masks.hpp"
 #include "hpa/kernel/tile.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// The scores of one tile: [row slot][score product], four floats a lane.
 template <class M, class C>
@@ -130,4 +132,6 @@ HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& value
   });
 }
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

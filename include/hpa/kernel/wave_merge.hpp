@@ -6,7 +6,9 @@
 #include "hpa/kernel/result.hpp"
 #include "hpa/kernel/softmax.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// Places in LDS of four elements of a row each, `Chunks` of them a row. Rows are rotated against each other, so that lanes of different
 /// rows use different banks. What fills no group of eight places is not rotated.
@@ -119,4 +121,6 @@ struct WaveMerge {
   static HPA_DEVICE int of_active(int wave, int active) { return wave < active ? wave : 0; }
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -3,7 +3,9 @@
 
 #include "hpa/kernel/decode_params.hpp"
 
-namespace hpa::kernel {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace kernel {
 
 /// A workgroup's items [index, end) of the plan's list, every `step`. By length: as many apart as workgroups run beside each other.
 /// Balanced: the plan says where the workgroup's neighbouring items begin and end.
@@ -106,4 +108,6 @@ class WorkQueue : public ItemQueue {
   std::int32_t num_kv_heads_, kv_head_, head_step_;
 };
 
-}  // namespace hpa::kernel
+}  // namespace kernel
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -13,6 +13,7 @@
 
 namespace hpa {
 
+inline namespace HPA_PLATFORM {
 namespace kernel {
 
 /// The rule by which plan cuts rows of this shape on this device. `partition_tokens` = 0: the library's own.
@@ -116,4 +117,5 @@ inline Verdict check_workspace(const Workspace& workspace, std::size_t needed) {
 }
 
 }  // namespace kernel
+}  // namespace HPA_PLATFORM
 }  // namespace hpa

@@ -4,7 +4,9 @@
 #include "hpa/arch/words.hpp"
 #include "hpa/types.hpp"
 
-namespace hpa::layout {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace layout {
 
 /// Bits of an element's code.
 HPA_HOST_DEVICE constexpr int code_bits(DType type) { return 8 * size_of(type); }
@@ -63,4 +65,6 @@ struct Codec {
   }
 };
 
-}  // namespace hpa::layout
+}  // namespace layout
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

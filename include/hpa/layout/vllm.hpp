@@ -5,7 +5,9 @@
 #include "hpa/arch/async_copy.hpp"
 #include "hpa/shape.hpp"
 
-namespace hpa::layout {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace layout {
 
 /// What the elements of V that lie next to each other in memory are.
 enum class Along { tokens, elements };
@@ -43,4 +45,6 @@ struct Choice {
 template <KvLayout Layout, int Bits>
 using LayoutOf = typename detail::Choice<Layout, Bits>::Type;
 
-}  // namespace hpa::layout
+}  // namespace layout
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -5,7 +5,9 @@
 
 #include "hpa/tuning/kernel_shape.hpp"
 
-namespace hpa::tuning {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace tuning {
 
 struct Cdna {
   static constexpr int unit_waves = 16;                // that a compute unit holds when its SIMDs have four each
@@ -46,4 +48,6 @@ struct Cdna {
   static constexpr CutRule cut_rule(int /*chip_lds_bytes*/) { return {4096, 2048, 512, 64, 768, 192, 16, 4, 2}; }
 };
 
-}  // namespace hpa::tuning
+}  // namespace tuning
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

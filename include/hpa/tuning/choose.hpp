@@ -10,7 +10,9 @@
 #include "hpa/config.hpp"
 #include "hpa/shape.hpp"
 
-namespace hpa::tuning {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace tuning {
 
 /// The table's class of chips that a device belongs to: the one with most LDS that it has; 0 = it has too little.
 template <class Table>
@@ -138,4 +140,6 @@ constexpr CutRule cut_rule(const Device& device) {
   return choose::cut_rule_of_first(arch::Machines<arch::Cdna, arch::Nvidia, arch::HostMachine<arch::Cdna>>{}, device);
 }
 
-}  // namespace hpa::tuning
+}  // namespace tuning
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -5,7 +5,9 @@
 
 #include "hpa/tuning/kernel_shape.hpp"
 
-namespace hpa::tuning {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace tuning {
 
 /// `Of`: the table of the machine that is emulated. What its kernels are made of stays, and how many there are of it is the host's.
 template <class Of>
@@ -31,4 +33,6 @@ struct Host {
   static constexpr CutRule cut_rule(int /*chip_lds_bytes*/) { return {4096, 2048, 128, 0, 0, 64, 16, 1, 1}; }
 };
 
-}  // namespace hpa::tuning
+}  // namespace tuning
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -3,7 +3,9 @@
 
 #include "hpa/arch/platform.hpp"
 
-namespace hpa::tuning {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace tuning {
 
 /// What a decode kernel is shaped for.
 struct Sizes {
@@ -79,4 +81,6 @@ using ConstantOf = ShapeConstant<Source::value.waves, Source::value.workgroups_p
 
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
 
-}  // namespace hpa::tuning
+}  // namespace tuning
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

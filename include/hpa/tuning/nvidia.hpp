@@ -5,7 +5,9 @@
 
 #include "hpa/tuning/kernel_shape.hpp"
 
-namespace hpa::tuning {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace tuning {
 
 struct Nvidia {
   static constexpr std::array lds_classes{227 * 1024, 163 * 1024,
@@ -66,4 +68,6 @@ struct Nvidia {
   }
 };
 
-}  // namespace hpa::tuning
+}  // namespace tuning
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -1,4 +1,4 @@
-// As much of the CUDA runtime as the tests of this folder call, for one device of compute capability 9.0. It runs nothing; it refuses a
+// As much of the CUDA runtime as the tests call, for one device of compute capability 9.0. It runs nothing; it refuses a
 // launch of more than 48 KiB of LDS that the kernel was not given before, as a device does.
 #include <cstddef>
 #include <cstring>

@@ -7,7 +7,9 @@
 
 #if defined(HPA_HIP_KERNELS)
 
-namespace hpa::arch::amd {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch::amd {
 
 #if defined(__gfx950__)
 inline constexpr bool rounds_to_bf16 = true;  // by one instruction for two floats
@@ -87,6 +89,8 @@ struct Machine : MachineDefaults<M> {
   static HPA_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
 };
 
-}  // namespace hpa::arch::amd
+}  // namespace arch::amd
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

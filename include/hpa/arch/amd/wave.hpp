@@ -17,7 +17,9 @@
 #define HPA_CONSTANT_MEMORY
 #endif
 
-namespace hpa::arch::amd {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch::amd {
 
 /// A type that one load or store instruction of T's size can have.
 template <class T>
@@ -180,7 +182,9 @@ class Wave : public WaveDefaults<Wave<Width>> {
   std::byte* lds_;
   int index_, thread_;
 };
-}  // namespace hpa::arch::amd
+}  // namespace arch::amd
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #undef HPA_GLOBAL_MEMORY
 #undef HPA_CONSTANT_MEMORY

@@ -6,7 +6,9 @@
 
 #if defined(HPA_HIP_KERNELS)
 
-namespace hpa::arch::cdna {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch::cdna {
 
 #if defined(__gfx942__)
 inline constexpr bool converts_fnuz = true, converts_ocp = false;
@@ -182,6 +184,8 @@ HPA_DEVICE std::uint32_t narrow_bounded(float a, float b, float c, float d) {
 #endif
 #endif
 
-}  // namespace hpa::arch::cdna
+}  // namespace arch::cdna
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

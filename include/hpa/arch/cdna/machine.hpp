@@ -10,7 +10,9 @@
 
 #if defined(HPA_HIP_KERNELS)
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 namespace cdna {
 #if defined(__HIP_DEVICE_COMPILE__) && !defined(__gfx90a__) && !defined(__gfx942__) && !defined(__gfx950__)
@@ -64,6 +66,8 @@ struct Cdna : amd::Machine<Cdna> {
   }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

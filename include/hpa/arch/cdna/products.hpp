@@ -6,7 +6,9 @@
 
 #if defined(HPA_HIP_KERNELS)
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 struct CdnaFloats4 {
   float value[4];
@@ -85,6 +87,8 @@ struct ByteMfma {
   }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

@@ -24,7 +24,9 @@
 #include <rocprim/block/block_scan.hpp>
 #endif
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wdeprecated-declarations"  // of rocPRIM's own storage types, by ROCm 6.4
@@ -54,7 +56,9 @@ struct CdnaBlockScan {
 
 #pragma clang diagnostic pop
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #undef HPA_DETAIL_ROCPRIM
 

@@ -7,7 +7,9 @@
 
 #include "hpa/arch/products.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// For keys of 16 bits: a wave brings an operand as it is.
 template <int HeadSize>
@@ -148,4 +150,6 @@ using StagedQueryOf = std::conditional_t<
     size_of(Kv) == 2, QueryByOperands<HeadSize>,
     std::conditional_t<Machine::multiplies(Query, Kv), QueryInTwoTerms<Machine, Kv, HeadSize>, QueryByRows<HeadSize>>>;
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

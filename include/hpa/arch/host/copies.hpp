@@ -8,7 +8,9 @@
 
 #include "hpa/arch/async_copy.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 template <int Stages, class... Strips>
 class HostCopies {
@@ -50,4 +52,6 @@ class HostCopies {
   std::array<Request, Stages> pending_{};
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -14,7 +14,9 @@
 #include "hpa/arch/machine.hpp"
 #include "hpa/types.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// What all of them have alike.
 template <class Of>
@@ -71,4 +73,6 @@ struct HostMachine<Nvidia> : EmulatedMachine<Nvidia> {
   using Copies = HostCopies<Stages, Strips...>;
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -6,7 +6,9 @@
 #include "hpa/arch/products.hpp"
 #include "hpa/types.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// One T a lane.
 template <class T, int Width>
@@ -109,4 +111,6 @@ struct EmulatedMma : Emulated<MmaM16N8K16, Type> {
   }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

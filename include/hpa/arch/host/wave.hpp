@@ -9,7 +9,9 @@
 #include "hpa/arch/host/workgroup.hpp"
 #include "hpa/arch/machine.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 template <int Width>
 class HostWave : public WaveDefaults<HostWave<Width>> {
@@ -99,4 +101,6 @@ class HostWave : public WaveDefaults<HostWave<Width>> {
   int index_, x_ = 0, y_ = 0, z_ = 0, workgroups_x_ = 1;
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

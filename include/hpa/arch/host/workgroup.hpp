@@ -1,4 +1,4 @@
-// How the host runs a kernel: a wave is a thread, a workgroup is what its threads share.
+// How the host runs a kernel: a wave is a thread, a workgroup is what its threads share. Only run_wave() knows the kernel's type.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,9 @@
 #include "hpa/arch/arch.hpp"
 #include "hpa/status.hpp"
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 /// What the waves of one workgroup share.
 class HostWorkgroup {
@@ -46,41 +48,69 @@ class HostWorkgroup {
   std::atomic<unsigned> generation_{0};
 };
 
-/// Runs a kernel's grid on threads of the host; each wave is a thread.
+/// What running a kernel takes of its type, so that threads and exceptions are not compiled once more for every kernel.
+struct HostKernel {
+  void (*run)(HostWorkgroup& workgroup, int wave, const Grid& place, int workgroups_x, const void* params);
+  int waves;
+  std::size_t lds_bytes;
+};
+
 template <class Kernel>
-Verdict run_on_host(Grid grid, const typename Kernel::Params& params, int threads) {
+void run_wave(HostWorkgroup& workgroup, int index, const Grid& place, int workgroups_x, const void* params) {
+  typename Kernel::Machine::Wave wave(workgroup, index);
+  wave.place(place.x, place.y, place.z, workgroups_x);
+  Kernel::run(wave, *static_cast<const typename Kernel::Params*>(params));
+}
+
+/// Runs a kernel's grid on threads of the host; each wave is a thread. Where threads cannot be had and the program is compiled
+/// without exceptions, the standard library ends it.
+inline Verdict run_on_host(const HostKernel& kernel, const Grid& grid, const void* params, int threads) {
   const long workgroups = long(grid.x) * grid.y * grid.z;
   const int cores = threads > 0 ? threads : int(std::thread::hardware_concurrency());
-  const int teams = int(std::min<long>(workgroups, std::max(1, cores / Kernel::waves)));
+  const int teams = int(std::min<long>(workgroups, std::max(1, cores / kernel.waves)));
   enum Gate { closed, open, cancelled };
   std::atomic<Gate> gate{closed};  // nobody starts before all can: a workgroup with a wave missing would wait at its first barrier
   std::vector<std::unique_ptr<HostWorkgroup>> shared;
   std::vector<std::thread> waves;
-  Verdict verdict;
-  try {
-    for (int team = 0; team < teams; ++team) {
-      shared.push_back(std::make_unique<HostWorkgroup>(int(Kernel::waves), Kernel::lds_bytes));
-      for (int index = 0; index < Kernel::waves; ++index)
-        waves.emplace_back([=, &params, &gate, workgroup = shared.back().get()] {
-          while (gate.load(std::memory_order_acquire) == closed) std::this_thread::yield();
-          if (gate.load(std::memory_order_acquire) == cancelled) return;
-          typename Kernel::Machine::Wave wave(*workgroup, index);
-          for (long id = team; id < workgroups; id += teams) {
-            if (index == 0) workgroup->poison_lds();
-            wave.barrier();
-            wave.place(int(id % grid.x), int(id / grid.x % grid.y), int(id / grid.x / grid.y), grid.x);
-            Kernel::run(wave, params);
-            wave.barrier();
-          }
-        });
+  const auto run_wave_of = [&](HostWorkgroup& workgroup, int team, int index) {
+    while (gate.load(std::memory_order_acquire) == closed) std::this_thread::yield();
+    if (gate.load(std::memory_order_acquire) == cancelled) return;
+    for (long id = team; id < workgroups; id += teams) {
+      if (index == 0) workgroup.poison_lds();
+      workgroup.barrier();
+      kernel.run(workgroup, index, {int(id % grid.x), int(id / grid.x % grid.y), int(id / grid.x / grid.y)}, grid.x, params);
+      workgroup.barrier();
     }
+  };
+  const auto start = [&] {
+    for (int team = 0; team < teams; ++team) {
+      shared.push_back(std::make_unique<HostWorkgroup>(kernel.waves, kernel.lds_bytes));
+      for (int index = 0; index < kernel.waves; ++index)
+        waves.emplace_back([&run_wave_of, workgroup = shared.back().get(), team, index] { run_wave_of(*workgroup, team, index); });
+    }
+  };
+  Verdict verdict;
+#if defined(__cpp_exceptions)
+  try {
+    start();
     gate.store(open, std::memory_order_release);
   } catch (const std::system_error&) {
     gate.store(cancelled, std::memory_order_release);
     verdict = {Status::device_error, "stream", "the host could not start the threads of a workgroup"};
   }
+#else
+  start();
+  gate.store(open, std::memory_order_release);
+#endif
   for (std::thread& wave : waves) wave.join();
   return verdict;
 }
 
-}  // namespace hpa::arch
+template <class Kernel>
+Verdict run_on_host(const Grid& grid, const typename Kernel::Params& params, int threads) {
+  return run_on_host({run_wave<Kernel>, int(Kernel::waves), std::size_t(Kernel::lds_bytes)}, grid, &params, threads);
+}
+
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa

@@ -6,7 +6,9 @@
 
 #if defined(HPA_CUDA_KERNELS)
 
-namespace hpa::arch::nvidia {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch::nvidia {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 inline constexpr bool converts_ocp = true;
@@ -124,6 +126,8 @@ HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d) {
 
 #endif
 
-}  // namespace hpa::arch::nvidia
+}  // namespace arch::nvidia
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

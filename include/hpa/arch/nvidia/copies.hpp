@@ -11,7 +11,9 @@
 
 #if defined(HPA_CUDA_KERNELS)
 
-namespace hpa::arch::nvidia {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch::nvidia {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 inline constexpr bool copies_in_bulk = true;
@@ -124,6 +126,8 @@ class BulkCopies {
   std::uint64_t policy_;
 };
 
-}  // namespace hpa::arch::nvidia
+}  // namespace arch::nvidia
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

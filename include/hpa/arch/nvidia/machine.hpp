@@ -14,7 +14,9 @@
 
 #if defined(HPA_CUDA_KERNELS)
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 namespace nvidia {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
@@ -96,6 +98,8 @@ struct Nvidia : MachineDefaults<Nvidia> {
   static HPA_DEVICE float min(float a, float b) { return fminf(a, b); }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

@@ -7,7 +7,9 @@
 
 #if defined(HPA_CUDA_KERNELS)
 
-namespace hpa::arch {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch {
 
 struct alignas(16) NvidiaFloats4 {
   float value[4];
@@ -52,6 +54,8 @@ struct Mma {
   }
 };
 
-}  // namespace hpa::arch
+}  // namespace arch
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

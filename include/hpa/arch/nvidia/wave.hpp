@@ -10,7 +10,9 @@
 
 #if defined(HPA_CUDA_KERNELS)
 
-namespace hpa::arch::nvidia {
+namespace hpa {
+inline namespace HPA_PLATFORM {
+namespace arch::nvidia {
 
 inline constexpr unsigned all_lanes = 0xffffffffu;
 
@@ -142,6 +144,8 @@ class Wave : public WaveDefaults<Wave> {
   std::byte* lds_;
 };
 
-}  // namespace hpa::arch::nvidia
+}  // namespace arch::nvidia
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
 
 #endif

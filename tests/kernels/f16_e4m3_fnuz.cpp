@@ -1,0 +1,3 @@
+#include "kernels.hpp"
+
+HPA_TEST_DECODE(HPA_INSTANTIATE_KERNEL_ON, HPA_TEST_MACHINE, f16, e4m3_fnuz);
