@@ -32,7 +32,7 @@ std::vector<std::uint16_t> random_elements(hpa::DType type, std::size_t count, s
 double worst_error(const hpa::DecodeShape& shape, const hpa::DecodeArgs& host, const std::vector<std::uint16_t>& out) {
   double worst = 0;
   const int query_len = shape.max_query_len;  // of every sequence
-  for (int row = 0; row < host.num_seqs * query_len; ++row)
+  for (int row = 0; row < host.batch.num_seqs * query_len; ++row)
     for (int head = 0; head < shape.num_heads; ++head) {
       const hpa::reference::Row expected = hpa::reference::row(shape, host, row / query_len, row % query_len, head);
       double difference = 0, norm = 0;
@@ -48,9 +48,14 @@ double worst_error(const hpa::DecodeShape& shape, const hpa::DecodeArgs& host, c
   return worst;
 }
 
-/// The machine with the workgroups of a batch that fills the chip, whatever the batch.
-struct FilledMachine : hpa::arch::DefaultMachine {
-  static constexpr int lone_decode_waves = decode_waves;
+/// The platform's table, and the shapes of a batch that fills the chip, whatever the batch.
+struct FullChipTable : hpa::arch::DefaultMachine::Tuning {
+  static constexpr hpa::tuning::KernelShape decode_kernel_shape(int chip_lds_bytes, const hpa::tuning::Sizes& sizes, bool) {
+    return hpa::arch::DefaultMachine::Tuning::decode_kernel_shape(chip_lds_bytes, sizes, true);
+  }
+};
+struct FullChip : hpa::arch::DefaultMachine {
+  using Tuning = FullChipTable;
 };
 
 template <class Machine, class Config>
@@ -59,7 +64,7 @@ void decode_by_config(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args
   require(hpa::current_device(&device));
   DeviceArray<std::byte> memory(hpa::workspace_bytes_with<Config, Machine>(shape, device));
   const hpa::Workspace workspace{memory.data(), memory.size()};
-  require(hpa::plan_with<Config, Machine>(shape, args, workspace, hpa::Stream{}));
+  require(hpa::plan_with<Config, Machine>(shape, args.batch, workspace, hpa::Stream{}));
   require(hpa::decode_with<Config, Machine>(shape, args, workspace, hpa::Stream{}));
   require(hpa::workspace_error(workspace, hpa::Stream{}));
 }
@@ -85,7 +90,7 @@ void decode_by_menu(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) 
   require(hpa::current_device(&device));
   DeviceArray<std::byte> memory(hpa::workspace_bytes<Menu>(shape, device));
   const hpa::Workspace workspace{memory.data(), memory.size()};
-  require(hpa::plan<Menu>(shape, args, workspace, hpa::Stream{}));
+  require(hpa::plan<Menu>(shape, args.batch, workspace, hpa::Stream{}));
   require(hpa::decode<Menu>(shape, args, workspace, hpa::Stream{}));
   require(hpa::workspace_error(workspace, hpa::Stream{}));
 }
@@ -102,17 +107,16 @@ void decode_once(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, con
   if (way.partition == 512) return decode_in_partitions<Machine, 512>(shape, args);
   if (way.partition == 1024) return decode_in_partitions<Machine, 1024>(shape, args);
   if (way.partition == 2048) return decode_in_partitions<Machine, 2048>(shape, args);
-  using hpa::axis, hpa::DType, hpa::Features;
-  using Types = axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::i8>;
-  using Queries = axis<DType::f16, DType::bf16>;
+  using hpa::DType, hpa::Features, hpa::feature_sets;
+  using Types = hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::i8>;
   if (way.all_features)
-    return decode_by_menu<hpa::menu_for<Queries, axis<64, 128>, axis<16, 32>, axis<Features::all>, Types, Machine>>(shape, args);
-  decode_by_menu<hpa::menu_for<Queries, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>, Types, Machine>>(shape, args);
+    return decode_by_menu<hpa::default_menu::with<Types, feature_sets<Features::all>, hpa::machine<Machine>>>(shape, args);
+  decode_by_menu<hpa::default_menu::with<Types, feature_sets<Features::plain, Features::all>, hpa::machine<Machine>>>(shape, args);
 }
 
 /// `options`: the values of what the shape turns on.
 int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int context, const Way& way) {
-  const int seqs = options.num_seqs;
+  const int seqs = options.batch.num_seqs;
   const int width = (context + shape.block_size - 1) / shape.block_size;
   std::mt19937 random(1);
   std::vector<std::int32_t> tables(std::size_t(seqs) * width), lengths(std::size_t(seqs), context);
@@ -120,7 +124,7 @@ int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int conte
   std::shuffle(tables.begin(), tables.end(), random);
   const std::size_t cache_size = tables.size() * shape.num_kv_heads * shape.head_size * shape.block_size;
   const std::size_t rows_size = std::size_t(seqs) * shape.max_query_len * shape.num_heads * shape.head_size;
-  const auto keys = random_elements(shape.kv, cache_size, random), values = random_elements(shape.kv, cache_size, random);
+  auto keys = random_elements(shape.kv, cache_size, random), values = random_elements(shape.kv, cache_size, random);
   const auto query = random_elements(shape.query, rows_size, random);
   const std::vector<float> slopes(std::size_t(shape.num_heads), 0.01f), sinks(std::size_t(shape.num_heads), 1.f);
   std::vector<std::int32_t> row_starts(std::size_t(seqs) + 1);
@@ -132,12 +136,12 @@ int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int conte
   }
 
   hpa::DecodeArgs host = options;
-  host.query = query.data(), host.key_cache = keys.data(), host.value_cache = values.data();
-  host.block_tables = tables.data(), host.seq_lens = lengths.data();
-  host.block_table_width = width;
+  host.query = query.data(), host.cache.keys = keys.data(), host.cache.values = values.data();
+  host.batch.block_tables = tables.data(), host.batch.seq_lens = lengths.data();
+  host.batch.block_table_width = width;
   if (shape.alibi) host.alibi_slopes = slopes.data();
   if (shape.sinks) host.sinks = sinks.data();
-  if (shape.max_query_len > 1) host.query_start_loc = row_starts.data();
+  if (shape.max_query_len > 1) host.batch.query_start_loc = row_starts.data();
   if (shape.tree_mask) host.tree_masks = tree_masks.data();
 
   hpa::Device device;
@@ -147,13 +151,13 @@ int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int conte
   DeviceArray<float> device_slopes(slopes), device_sinks(sinks);
   DeviceArray<std::uint32_t> device_tree_masks(tree_masks);
   hpa::DecodeArgs args = host;
-  args.query = device_query.data(), args.key_cache = device_keys.data(), args.value_cache = device_values.data();
-  args.block_tables = device_tables.data(), args.seq_lens = device_lengths.data(), args.out = out.data();
+  args.query = device_query.data(), args.cache.keys = device_keys.data(), args.cache.values = device_values.data();
+  args.batch.block_tables = device_tables.data(), args.batch.seq_lens = device_lengths.data(), args.out = out.data();
   if (shape.alibi) args.alibi_slopes = device_slopes.data();
   if (shape.sinks) args.sinks = device_sinks.data();
-  if (shape.max_query_len > 1) args.query_start_loc = device_row_starts.data();
+  if (shape.max_query_len > 1) args.batch.query_start_loc = device_row_starts.data();
   if (shape.tree_mask) args.tree_masks = device_tree_masks.data();
-  if (way.filled) decode_once<FilledMachine>(shape, args, way);
+  if (way.filled) decode_once<FullChip>(shape, args, way);
   else decode_once<hpa::arch::DefaultMachine>(shape, args, way);
 
   const double error = worst_error(shape, host, out.download());
@@ -171,7 +175,7 @@ int main(int argc, char** argv) try {
   hpa::DecodeArgs options;
   Way way;
   int context = 4096, gqa_ratio = 8;
-  options.num_seqs = 1;
+  options.batch.num_seqs = 1;
   std::string dtype = "bf16", kv;
   shape.num_kv_heads = 1;
   app.add_option("--context", context, "tokens of each sequence")->capture_default_str();
@@ -179,7 +183,7 @@ int main(int argc, char** argv) try {
   app.add_option("--kv-heads", shape.num_kv_heads)->capture_default_str();
   app.add_option("--head-size", shape.head_size)->capture_default_str();
   app.add_option("--block-size", shape.block_size)->capture_default_str();
-  app.add_option("--seqs", options.num_seqs, "sequences")->capture_default_str();
+  app.add_option("--seqs", options.batch.num_seqs, "sequences")->capture_default_str();
   app.add_option("--max-seqs", shape.max_seqs, "that the shape allows; decides how rows are cut; default: --seqs");
   app.add_option("--dtype", dtype)->check(CLI::IsMember({"bf16", "f16"}))->capture_default_str();
   app.add_option("--kv", kv, "type of the cache; default: that of the query")->check(CLI::IsMember({"e4m3_fnuz", "e4m3_ocp", "i8"}));
@@ -189,7 +193,7 @@ int main(int argc, char** argv) try {
   app.add_flag("--sinks", shape.sinks);
   app.add_flag("--tree", shape.tree_mask, "a tree mask among the query rows");
   app.add_option("--soft-cap", options.soft_cap);
-  app.add_option("--window", options.window, "keys visible to a query");
+  app.add_option("--window", options.batch.window, "keys visible to a query");
   app.add_option("--query-len", shape.max_query_len, "query rows of each sequence")->capture_default_str();
   app.add_flag("--all", way.all_features, "the kernel of all features, whether they are needed or not");
   app.add_flag("--filled", way.filled, "with the waves a workgroup of a batch that fills the chip");
@@ -198,8 +202,8 @@ int main(int argc, char** argv) try {
   for (const hpa::DType type : {hpa::DType::e4m3_fnuz, hpa::DType::e4m3_ocp, hpa::DType::i8})
     if (kv == hpa::name(type)) shape.kv = type;
   shape.num_heads = shape.num_kv_heads * gqa_ratio;
-  shape.max_seqs = std::max(shape.max_seqs, options.num_seqs);
-  shape.soft_cap = options.soft_cap != 0.f, shape.sliding_window = options.window != 0;
+  shape.max_seqs = std::max(shape.max_seqs, options.batch.num_seqs);
+  shape.soft_cap = options.soft_cap != 0.f, shape.sliding_window = options.batch.window != 0;
   shape.max_seq_len = context;
   return run(shape, options, context, way);
 } catch (const std::exception& error) {

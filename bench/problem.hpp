@@ -21,7 +21,7 @@ namespace bench {
 struct Variant {
   const char* suffix;
   hpa::Split split;
-  bool cache_is_ready;
+  bool allow_early_kv_loads;
 };
 
 /// `Type` of query and output, `Kv` of the caches.
@@ -30,13 +30,13 @@ class Problem {
  public:
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
-  using Machine = hpa::arch::DefaultMachine;
-  using Menu = hpa::menu_for<hpa::axis<Type>, hpa::axis<64, 128>, hpa::axis<block_size>, hpa::axis<hpa::Features::plain>, hpa::axis<Kv>>;
+  using Menu = hpa::default_menu::with<hpa::query_types<Type>, hpa::kv_types<Kv>, hpa::block_sizes<block_size>,
+                                       hpa::feature_sets<hpa::Features::plain>>;
 
   Problem(const Workload& of, const Variant& variant, const Effort& effort)
       : workload(of),
         shape(shape_of(of, variant.split)),
-        cache_is_ready_(variant.cache_is_ready),
+        allow_early_kv_loads_(variant.allow_early_kv_loads),
         table_width_((shape.max_seq_len + block_size - 1) / block_size),
         blocks_(count_blocks(of)),
         sets(std::clamp(int(std::ceil(effort.rotated_bytes / kv_bytes())), 2, 640)),
@@ -71,7 +71,8 @@ class Problem {
   double idle_workgroups() const {
     const hpa::kernel::PartitionRule rule = hpa::kernel::partition_rule(shape, device());
     const hpa::kernel::WorkspaceLayout layout = hpa::kernel::layout_of(shape, rule);
-    const int workgroups = hpa::detail::ring_workgroups(shape, passes(), rule, layout, device(), workgroups_per_unit(rule));
+    const hpa::tuning::KernelShape kernel = hpa::decode_kernel_shape<Menu>(shape, device());
+    const int workgroups = hpa::detail::ring_workgroups(shape, kernel, rule, layout, device());
     const std::vector<std::byte> bytes = workspace_.download(0, layout.states);
     std::vector<std::int32_t> shares(std::size_t(rule.shares + 1));
     hpa::kernel::PlanCounts counts;
@@ -82,10 +83,10 @@ class Problem {
       busy = 0;
       for (int i = 0; i < rule.shares; ++i) busy += shares[std::size_t(i)] < shares[std::size_t(i) + 1] ? shape.num_kv_heads : 0;
     }
-    return (workgroups - busy) * passes();
+    return (workgroups - busy) * hpa::detail::passes(shape, kernel);
   }
 
-  void plan() { expect(hpa::plan<Menu>(shape, args(0), workspace(), stream)); }
+  void plan() { expect(hpa::plan<Menu>(shape, args(0).batch, workspace(), stream)); }
   void decode(int set) { expect(hpa::decode<Menu>(shape, args(set), workspace(), stream)); }
 
   /// ||out - reference|| / ||reference|| of the worst of the first and the last set; the plan must be there. Infinite when NaN.
@@ -150,11 +151,6 @@ class Problem {
     if (!verdict) throw std::runtime_error(std::string(verdict.field) + ": " + verdict.why);
   }
 
-  static int workgroups_per_unit(const hpa::kernel::PartitionRule& rule) {
-    using Shapes = hpa::detail::RingShapes<Machine, hpa::kernel::FewRows<hpa::Config<128, block_size, Type, Kv>>>;
-    return rule.rows_fill_the_chip() ? Shapes::Shared::workgroups : Shapes::Alone::workgroups;
-  }
-  int passes() const { return hpa::detail::passes<hpa::Config<128, block_size, Type, Kv>>(shape); }
   std::size_t elements_a_block() const { return std::size_t(shape.num_kv_heads) * shape.head_size * block_size; }
   std::size_t rows_size() const { return workload.seq_lens.size() * shape.num_heads * shape.head_size; }
 
@@ -183,14 +179,14 @@ class Problem {
   hpa::DecodeArgs args(int set) const {
     hpa::DecodeArgs args;
     args.query = query_.data() + set * rows_size();
-    args.key_cache = keys_.data();
-    args.value_cache = values_.data();
+    args.cache.keys = keys_.data();
+    args.cache.values = values_.data();
     args.out = out_.data() + set * rows_size();
-    args.block_tables = table(set);
-    args.seq_lens = seq_lens_.data();
-    args.num_seqs = num_seqs();
-    args.block_table_width = table_width_;
-    args.cache_is_ready = cache_is_ready_;
+    args.batch.block_tables = table(set);
+    args.batch.seq_lens = seq_lens_.data();
+    args.batch.num_seqs = num_seqs();
+    args.batch.block_table_width = table_width_;
+    args.allow_early_kv_loads = allow_early_kv_loads_;
     return args;
   }
   hpa::Workspace workspace() const { return {workspace_.data(), workspace_.size()}; }
@@ -213,7 +209,7 @@ class Problem {
     return error < std::numeric_limits<double>::infinity() ? error : std::numeric_limits<double>::infinity();
   }
 
-  const bool cache_is_ready_;
+  const bool allow_early_kv_loads_;
   const int table_width_;
   const std::size_t blocks_;  // of one set
 

@@ -53,11 +53,11 @@ inline void attend(hpa::DecodeShape shape, hpa::DecodeArgs args, const Sequences
   if (!sequences.query_start_loc.empty()) query_start_loc = DeviceArray<std::int32_t>(sequences.query_start_loc, stream);
   DeviceArray<std::byte> memory(hpa::workspace_bytes(shape, device));
   const hpa::Workspace workspace{memory.data(), memory.bytes()};
-  args.seq_lens = seq_lens.data();
-  args.block_tables = block_tables.data();
-  args.query_start_loc = query_start_loc.data();
-  args.num_seqs = sequences.count();
-  args.block_table_width = int(sequences.block_tables.size() / sequences.seq_lens.size());
+  args.batch.seq_lens = seq_lens.data();
+  args.batch.block_tables = block_tables.data();
+  args.batch.query_start_loc = query_start_loc.data();
+  args.batch.num_seqs = sequences.count();
+  args.batch.block_table_width = int(sequences.block_tables.size() / sequences.seq_lens.size());
   require(hpa::paged_attention(shape, args, workspace, stream), "paged_attention");
   require(hpa::workspace_error(workspace, stream), "paged_attention");
 }

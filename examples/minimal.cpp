@@ -44,9 +44,9 @@ int main() {
   const hpa::Stream stream{};
 
   hpa::AppendArgs append;  // new K and V go where the slot mapping says
-  append.key = append.value = new_values.data();
-  append.key_cache = key_cache.data();
-  append.value_cache = value_cache.data();
+  append.new_keys = append.new_values = new_values.data();
+  append.cache.keys = key_cache.data();
+  append.cache.values = value_cache.data();
   append.slot_mapping = slot_mapping.data();
   append.num_tokens = int(tokens);
   require(hpa::append(shape, append, stream));
@@ -58,14 +58,14 @@ int main() {
 
   hpa::DecodeArgs args;
   args.query = query.data();
-  args.key_cache = key_cache.data();
-  args.value_cache = value_cache.data();
+  args.cache.keys = key_cache.data();
+  args.cache.values = value_cache.data();
   args.out = out.data();
-  args.block_tables = block_tables.data();
-  args.seq_lens = seq_lens.data();
-  args.num_seqs = 2;
-  args.block_table_width = 2;
-  require(hpa::plan(shape, args, workspace, stream));    // once a step
+  args.batch.block_tables = block_tables.data();
+  args.batch.seq_lens = seq_lens.data();
+  args.batch.num_seqs = 2;
+  args.batch.block_table_width = 2;
+  require(hpa::plan(shape, args.batch, workspace, stream));  // once a step
   require(hpa::decode(shape, args, workspace, stream));  // once a layer
   require(hpa::workspace_error(workspace, stream));      // what was wrong with the lengths and tables, if anything
 

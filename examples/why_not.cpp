@@ -88,6 +88,11 @@ void print_kernel(const hpa::DecodeShape& shape, const hpa::Device& device) {
     fmt::print("{:<16}head size {}, block size {}, query {}, cache {}, {}\n", "  kernel", Config::head_size, Config::block_size,
                hpa::name(Config::query), hpa::name(Config::kv), hpa::name(Config::features));
   });
+  const hpa::tuning::KernelShape chosen = hpa::decode_kernel_shape(shape, device);
+  fmt::print("{:<16}{} waves a workgroup, {} workgroups a compute unit, {} query rows a pass\n", "  shape", chosen.waves,
+             chosen.workgroups_per_unit, chosen.rows_per_pass);
+  fmt::print("{:<16}tiles of {} tokens, {} under way a wave: {} bytes in flight a compute unit\n", "", chosen.tile_tokens,
+             chosen.stages, chosen.bytes_in_flight());
   fmt::print("{:<16}{} query heads a KV head\n", "  GQA ratio", shape.gqa_ratio());
   fmt::print("{:<16}{} bytes\n", "  workspace", hpa::workspace_bytes(shape, device));
 }
@@ -123,7 +128,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const hpa::Verdict verdict = hpa::check(options.shape, device);
-  fmt::print("{:<16}{}, {} compute units\n", "device", hpa::name(device.arch), device.compute_units);
+  fmt::print("{:<16}{}, {} compute units, {} bytes of LDS a workgroup\n", "device", hpa::name(device.arch),
+             device.compute_units, device.lds());
   print_answer("this library", verdict);
   if (verdict) print_kernel(options.shape, device);
   fmt::print("{:<16}use_rocm_custom_paged_attention on {}\n", "vLLM's rule", options.gcn_arch);

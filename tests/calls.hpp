@@ -18,20 +18,17 @@ using Machines = std::tuple<arch::DefaultMachine>;
 #endif
 
 template <class Machine>
-using full_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>,
-                           axis<DType::f16, DType::bf16>, Machine>;
+using full_menu = default_menu::with<machine<Machine>>;
 /// All sizes, and nothing but the plain case.
 template <class Machine>
-using plain_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64, 128>, axis<16, 32>, axis<Features::plain>,
-                            axis<DType::f16, DType::bf16>, Machine>;
+using plain_menu = default_menu::with<feature_sets<Features::plain>, machine<Machine>>;
 /// For what does not depend on sizes: less to compile.
 template <class Machine>
-using small_menu = menu_for<axis<DType::f16, DType::bf16>, axis<64>, axis<16>, axis<Features::plain, Features::all>,
-                            axis<DType::f16, DType::bf16>, Machine>;
+using small_menu = default_menu::with<head_sizes<64>, block_sizes<16>, machine<Machine>>;
 
 /// The one kernel of a type and a set of features.
 template <class Machine, DType Type = DType::f16, Features Can = Features::all>
-using one_menu = menu_for<axis<Type>, axis<64>, axis<16>, axis<Can>, axis<Type>, Machine>;
+using one_menu = default_menu::with<query_types<Type>, head_sizes<64>, block_sizes<16>, feature_sets<Can>, machine<Machine>>;
 
 inline Device this_device() {
   Device device;
@@ -52,7 +49,7 @@ Verdict run_paged_attention(PagedCase& paged, Stream stream = {}) {
 template <class Config, class Machine = arch::DefaultMachine>
 Verdict run_decode_with(PagedCase& paged, Stream stream = {}) {
   const auto call = [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream on) {
-    if (const Verdict verdict = plan_with<Config, Machine>(shape, args, workspace, on); !verdict) return verdict;
+    if (const Verdict verdict = plan_with<Config, Machine>(shape, args.batch, workspace, on); !verdict) return verdict;
     return decode_with<Config, Machine>(shape, args, workspace, on);
   };
   return paged.run(workspace_bytes_with<Config, Machine>(paged.shape(), this_device()), stream, call);

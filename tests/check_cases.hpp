@@ -34,22 +34,22 @@ T* nowhere(int offset = 0) {
 inline DecodeArgs good_args() {
   DecodeArgs args;
   args.query = nowhere<void>();
-  args.key_cache = nowhere<void>();
-  args.value_cache = nowhere<void>();
+  args.cache.keys = nowhere<void>();
+  args.cache.values = nowhere<void>();
   args.out = nowhere<void>();
-  args.block_tables = nowhere<std::int32_t>();
-  args.seq_lens = nowhere<std::int32_t>();
-  args.num_seqs = 3;
-  args.block_table_width = 63;
+  args.batch.block_tables = nowhere<std::int32_t>();
+  args.batch.seq_lens = nowhere<std::int32_t>();
+  args.batch.num_seqs = 3;
+  args.batch.block_table_width = 63;
   return args;
 }
 
 inline AppendArgs good_append() {
   AppendArgs args;
-  args.key = nowhere<void>();
-  args.value = nowhere<void>();
-  args.key_cache = nowhere<void>();
-  args.value_cache = nowhere<void>();
+  args.new_keys = nowhere<void>();
+  args.new_values = nowhere<void>();
+  args.cache.keys = nowhere<void>();
+  args.cache.values = nowhere<void>();
   args.slot_mapping = nowhere<std::int64_t>();
   args.num_tokens = 5;
   return args;
@@ -57,8 +57,8 @@ inline AppendArgs good_append() {
 
 inline CopyBlocksArgs good_copy() {
   CopyBlocksArgs args;
-  args.key_cache = nowhere<void>();
-  args.value_cache = nowhere<void>();
+  args.cache.keys = nowhere<void>();
+  args.cache.values = nowhere<void>();
   args.block_pairs = nowhere<std::int64_t>();
   args.num_pairs = 5;
   return args;
@@ -91,8 +91,8 @@ void check_refused(const DecodeShape& good_shape, const Args& good, const std::v
 /// A pair of strides and what they step over.
 template <class Args>
 struct Strides {
-  std::int64_t Args::*outer;
-  std::int64_t Args::*inner;
+  std::function<std::int64_t&(Args&)> outer;
+  std::function<std::int64_t&(Args&)> inner;
   const char* outer_field;
   const char* inner_field;
   std::int64_t piece;  // elements that lie together
@@ -102,12 +102,18 @@ struct Strides {
   bool is_cache;       // whose outer stride, like every inner one, must be below 4 GiB
 };
 
+/// A stride of the cache that the arguments hold.
+template <class Args>
+std::function<std::int64_t&(Args&)> in_cache(std::int64_t KvCache::*stride) {
+  return [=](Args& args) -> std::int64_t& { return args.cache.*stride; };
+}
+
 template <class Menu = default_menu, class Args>
 void check_strides(const DecodeShape& shape, const Args& good, const std::vector<Strides<Args>>& table) {
   const auto verdict_of = [&](const Strides<Args>& s, std::int64_t outer, std::int64_t inner) {
     Args args = good;
-    args.*s.outer = outer;
-    args.*s.inner = inner;
+    s.outer(args) = outer;
+    s.inner(args) = inner;
     return check<Menu>(shape, args, host_device);
   };
   for (const Strides<Args>& s : table) {

@@ -235,23 +235,23 @@ class PagedCase {
   void set_strides() {
     const Padding& pad = spec.padding;
     DecodeArgs args;
-    args.block_table_width = table_width_;
+    args.batch.block_table_width = table_width_;
     // Inner strides first: each outer dense stride builds on the padded inner one.
     strides_ = reference::strides(shape(), args);
     args.query_head_stride = strides_.query_head + pad.query_head;
     args.out_head_stride = strides_.out_head + pad.out_head;
     if (shape().layout == KvLayout::nhd) {
-      args.key_head_stride = strides_.key_head + pad.key_head;
-      args.value_head_stride = strides_.value_head + pad.value_head;
+      args.cache.key_head_stride = strides_.key_head + pad.key_head;
+      args.cache.value_head_stride = strides_.value_head + pad.value_head;
       strides_ = reference::strides(shape(), args);
-      args.key_token_stride = strides_.key_token + pad.key_token;
-      args.value_token_stride = strides_.value_token + pad.value_token;
+      args.cache.key_token_stride = strides_.key_token + pad.key_token;
+      args.cache.value_token_stride = strides_.value_token + pad.value_token;
     } else {
-      args.key_token_stride = strides_.key_token + pad.key_token;
-      args.value_token_stride = strides_.value_token + pad.value_token;
+      args.cache.key_token_stride = strides_.key_token + pad.key_token;
+      args.cache.value_token_stride = strides_.value_token + pad.value_token;
       strides_ = reference::strides(shape(), args);
-      args.key_head_stride = strides_.key_head + pad.key_head;
-      args.value_head_stride = strides_.value_head + pad.value_head;
+      args.cache.key_head_stride = strides_.key_head + pad.key_head;
+      args.cache.value_head_stride = strides_.value_head + pad.value_head;
     }
     strides_ = reference::strides(shape(), args);
     strides_.query_row += pad.query_row;
@@ -266,45 +266,45 @@ class PagedCase {
     const auto null_if = [&](bool absent, const Buffer& buffer) { return absent ? nullptr : locate(buffer); };
     const auto lowered = [&](const Buffer& cache, std::int64_t block_stride) {
       const auto address = reinterpret_cast<std::uintptr_t>(locate(cache));
-      return reinterpret_cast<const void*>(address - std::uintptr_t(spec.first_block_id * block_stride * size_of(shape().kv)));
+      return reinterpret_cast<void*>(address - std::uintptr_t(spec.first_block_id * block_stride * size_of(shape().kv)));
     };
     const auto token_scales = [&](const Buffer& buffer) {
-      if (!shape().token_scales) return static_cast<const float*>(nullptr);
+      if (!shape().token_scales) return static_cast<float*>(nullptr);
       const auto before = std::uintptr_t(spec.first_block_id * shape().num_kv_heads * shape().block_size * 4);
-      return reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(locate(buffer)) - before);
+      return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(locate(buffer)) - before);
     };
     const auto ints = [](std::uint8_t* bytes) { return reinterpret_cast<const std::int32_t*>(bytes); };
     const auto floats = [](std::uint8_t* bytes) { return reinterpret_cast<float*>(bytes); };
     DecodeArgs args;
     args.query = locate(query);
-    args.key_cache = lowered(key_cache, strides_.key_block);
-    args.value_cache = lowered(value_cache, strides_.value_block);
+    args.cache.keys = lowered(key_cache, strides_.key_block);
+    args.cache.values = lowered(value_cache, strides_.value_block);
     args.out = locate(out);
     args.lse = floats(null_if(!shape().lse, lse));
-    args.block_tables = ints(locate(block_tables));
-    args.seq_lens = ints(locate(seq_lens));
-    args.query_start_loc = ints(null_if(spec.query_lens.empty(), query_start_loc));
-    args.num_seqs = num_seqs();
-    args.block_table_width = table_width_;
+    args.batch.block_tables = ints(locate(block_tables));
+    args.batch.seq_lens = ints(locate(seq_lens));
+    args.batch.query_start_loc = ints(null_if(spec.query_lens.empty(), query_start_loc));
+    args.batch.num_seqs = num_seqs();
+    args.batch.block_table_width = table_width_;
     if (spec.padding.any()) {
       args.query_row_stride = strides_.query_row, args.query_head_stride = strides_.query_head;
-      args.key_block_stride = strides_.key_block, args.key_head_stride = strides_.key_head;
-      args.value_block_stride = strides_.value_block, args.value_head_stride = strides_.value_head;
+      args.cache.key_block_stride = strides_.key_block, args.cache.key_head_stride = strides_.key_head;
+      args.cache.value_block_stride = strides_.value_block, args.cache.value_head_stride = strides_.value_head;
       if (shape().layout != KvLayout::vllm)
-        args.key_token_stride = strides_.key_token, args.value_token_stride = strides_.value_token;
+        args.cache.key_token_stride = strides_.key_token, args.cache.value_token_stride = strides_.value_token;
       args.out_row_stride = strides_.out_row, args.out_head_stride = strides_.out_head;
-      args.block_table_row_stride = strides_.table_row;
+      args.batch.block_table_row_stride = strides_.table_row;
     }
     args.scale = spec.scale;
     args.soft_cap = spec.soft_cap;
-    args.window = spec.window;
+    args.batch.window = spec.window;
     args.alibi_slopes = floats(null_if(!shape().alibi, alibi_slopes));
     args.sinks = floats(null_if(!shape().sinks, sinks));
-    args.k_scale = floats(null_if(spec.k_scale == 0.f, k_scale));
-    args.v_scale = floats(null_if(spec.v_scale == 0.f, v_scale));
+    args.cache.k_scale = floats(null_if(spec.k_scale == 0.f, k_scale));
+    args.cache.v_scale = floats(null_if(spec.v_scale == 0.f, v_scale));
     args.out_scale = floats(null_if(spec.out_scale == 0.f, out_scale));
-    args.key_token_scales = token_scales(key_token_scales);
-    args.value_token_scales = token_scales(value_token_scales);
+    args.cache.key_token_scales = token_scales(key_token_scales);
+    args.cache.value_token_scales = token_scales(value_token_scales);
     args.tree_masks = reinterpret_cast<const std::uint32_t*>(null_if(!shape().tree_mask, tree_masks));
     return args;
   }

@@ -20,9 +20,9 @@ namespace hpa::test {
 
 /// Types of queries beside KV of 8 bits. Sanitizers see one of them: the other differs in numbers alone.
 #if defined(HPA_TEST_FEWER_TYPES)
-using QueriesOfBytes = axis<DType::f16>;
+using QueriesOfBytes = query_types<DType::f16>;
 #else
-using QueriesOfBytes = axis<DType::f16, DType::bf16>;
+using QueriesOfBytes = query_types<DType::f16, DType::bf16>;
 #endif
 
 /// Draws one problem. The same seed and number give the same one.

@@ -44,12 +44,13 @@ Batch random_batch(const std::vector<std::int32_t>& seq_lens) {
 
 Elements on_one_device(const Batch& batch) {
   const examples::DeviceStream stream;
-  const DeviceArray<std::uint16_t> query(batch.query, stream), keys(batch.key_cache, stream), values(batch.value_cache, stream);
+  const DeviceArray<std::uint16_t> query(batch.query, stream);
+  DeviceArray<std::uint16_t> keys(batch.key_cache, stream), values(batch.value_cache, stream);
   DeviceArray<std::uint16_t> out(batch.query.size());
   hpa::DecodeArgs args;
   args.query = query.data();
-  args.key_cache = keys.data();
-  args.value_cache = values.data();
+  args.cache.keys = keys.data();
+  args.cache.values = values.data();
   args.out = out.data();
   examples::attend(batch.shape, args, batch.sequences, stream);
   return out.download(stream);

@@ -84,8 +84,8 @@ class Rank {
     shape.lse = true;
     hpa::DecodeArgs args;
     args.query = query_.data();
-    args.key_cache = keys_.data();
-    args.value_cache = values_.data();
+    args.cache.keys = keys_.data();
+    args.cache.values = values_.data();
     args.out = out(rank_);
     args.lse = lse(rank_);
     examples::attend(shape, args, part_.sequences, stream());

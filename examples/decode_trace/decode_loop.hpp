@@ -132,10 +132,10 @@ class DecodeLoop {
   void append(int layer, int first_token, const std::int64_t* slots, int count) {
     const std::size_t first_byte = std::size_t(first_token) * token_elements() * element_bytes();
     hpa::AppendArgs args;
-    args.key = new_keys_.data() + first_byte;
-    args.value = new_values_.data() + first_byte;
-    args.key_cache = keys_.data() + std::size_t(layer) * layer_bytes();
-    args.value_cache = values_.data() + std::size_t(layer) * layer_bytes();
+    args.new_keys = new_keys_.data() + first_byte;
+    args.new_values = new_values_.data() + first_byte;
+    args.cache.keys = keys_.data() + std::size_t(layer) * layer_bytes();
+    args.cache.values = values_.data() + std::size_t(layer) * layer_bytes();
     args.slot_mapping = slots;
     args.num_tokens = count;
     require(hpa::append(shape_, args, stream_), "append");
@@ -185,18 +185,18 @@ class DecodeLoop {
   hpa::DecodeArgs decode_args(int layer, const StepChoice& choice) {
     hpa::DecodeArgs args;
     args.query = queries_.data() + std::size_t(choice.first_query[std::size_t(layer)]) * row_bytes();
-    args.key_cache = keys_.data() + std::size_t(layer) * layer_bytes();
-    args.value_cache = values_.data() + std::size_t(layer) * layer_bytes();
+    args.cache.keys = keys_.data() + std::size_t(layer) * layer_bytes();
+    args.cache.values = values_.data() + std::size_t(layer) * layer_bytes();
     args.out = layer == choice.checked_layer ? checked_out_.data() : out_.data();
-    args.block_tables = tables_.data();
-    args.seq_lens = lengths_.data();
-    args.num_seqs = int(scheduler_.running().size());
-    args.block_table_width = table_width_;
+    args.batch.block_tables = tables_.data();
+    args.batch.seq_lens = lengths_.data();
+    args.batch.num_seqs = int(scheduler_.running().size());
+    args.batch.block_table_width = table_width_;
     return args;
   }
 
   void run_layers(const StepChoice& choice) {
-    require(hpa::plan(shape_, decode_args(0, choice), workspace(), stream_), "plan");
+    require(hpa::plan(shape_, decode_args(0, choice).batch, workspace(), stream_), "plan");
     for (int layer = 0; layer < config_.layers; ++layer) {
       append(layer, choice.first_token[std::size_t(layer)], token_slots_.data(), int(scheduler_.running().size()));
       require(hpa::decode(shape_, decode_args(layer, choice), workspace(), stream_), "decode");
@@ -206,7 +206,7 @@ class DecodeLoop {
   void check_rows(const StepChoice& choice) {
     for (int i = 0; i < config_.check_rows; ++i) {
       const int row = random_below(int(scheduler_.running().size())), head = random_below(shape_.num_heads);
-      const SequenceCopy copy = download(row, choice);
+      SequenceCopy copy = download(row, choice);
       const std::size_t head_bytes = std::size_t(shape_.head_size) * element_bytes();
       const auto out = checked_out_.download(std::size_t(row) * row_bytes() + std::size_t(head) * head_bytes, head_bytes, stream_);
       const double error = row_error(shape_, copy, head, out.data());

@@ -36,17 +36,17 @@ inline double relative_error(const std::vector<double>& expected, hpa::DType typ
 }
 
 /// The error of `row`, the output of one query head.
-inline double row_error(const hpa::DecodeShape& shape, const SequenceCopy& sequence, int head, const void* row) {
+inline double row_error(const hpa::DecodeShape& shape, SequenceCopy& sequence, int head, const void* row) {
   std::vector<std::int32_t> table(std::size_t((sequence.length + shape.block_size - 1) / shape.block_size));
   for (std::size_t i = 0; i < table.size(); ++i) table[i] = std::int32_t(i);
   hpa::DecodeArgs args;
   args.query = sequence.query.data();
-  args.key_cache = sequence.keys.data();
-  args.value_cache = sequence.values.data();
-  args.block_tables = table.data();
-  args.seq_lens = &sequence.length;
-  args.num_seqs = 1;
-  args.block_table_width = int(table.size());
+  args.cache.keys = sequence.keys.data();
+  args.cache.values = sequence.values.data();
+  args.batch.block_tables = table.data();
+  args.batch.seq_lens = &sequence.length;
+  args.batch.num_seqs = 1;
+  args.batch.block_table_width = int(table.size());
   return relative_error(hpa::reference::row(shape, args, 0, 0, head).out, shape.out, row);
 }
 

@@ -88,15 +88,15 @@ bool run(const Workload& workload) {
     return DeviceArray<std::uint16_t>(examples::random_elements(model.kv, count, random), stream);
   };
   const DeviceArray<std::uint16_t> query = array(row_heads * std::size_t(model.head_size));
-  const DeviceArray<std::uint16_t> keys = array(std::size_t(batch.num_blocks) * examples::block_elements(model));
-  const DeviceArray<std::uint16_t> values = array(std::size_t(batch.num_blocks) * examples::block_elements(model));
+  DeviceArray<std::uint16_t> keys = array(std::size_t(batch.num_blocks) * examples::block_elements(model));
+  DeviceArray<std::uint16_t> values = array(std::size_t(batch.num_blocks) * examples::block_elements(model));
   DeviceArray<std::uint16_t> plain(query.size()), prefix(query.size()), suffix(query.size()), shared(query.size());
   DeviceArray<float> prefix_lse(row_heads), suffix_lse(row_heads);
 
   hpa::DecodeArgs args;
   args.query = query.data();
-  args.key_cache = keys.data();
-  args.value_cache = values.data();
+  args.cache.keys = keys.data();
+  args.cache.values = values.data();
   args.out = plain.data();
   examples::attend(model, args, batch.whole, stream);
 

@@ -60,7 +60,7 @@ class PagedAttention {
     tables_.upload(tables, stream_);
     lengths_.upload(step.lengths, stream_);
     slots_.upload(step.slots, stream_);
-    require(hpa::plan(shape_, decode_args(0), workspace(), stream_), "plan");
+    require(hpa::plan(shape_, decode_args(0).batch, workspace(), stream_), "plan");
   }
 
   /// Rows of all sequences, [num_seqs, heads, head_size]: appends key and value, then attends.
@@ -70,10 +70,10 @@ class PagedAttention {
     new_key_.upload(padded(key), stream_);
     new_value_.upload(padded(value), stream_);
     hpa::AppendArgs append;
-    append.key = new_key_.data();
-    append.value = new_value_.data();
-    append.key_cache = layer_cache(keys_, layer);
-    append.value_cache = layer_cache(values_, layer);
+    append.new_keys = new_key_.data();
+    append.new_values = new_value_.data();
+    append.cache.keys = layer_cache(keys_, layer);
+    append.cache.values = layer_cache(values_, layer);
     append.slot_mapping = slots_.data();
     append.num_tokens = num_seqs_;
     require(hpa::append(shape_, append, stream_), "append");
@@ -107,13 +107,13 @@ class PagedAttention {
   hpa::DecodeArgs decode_args(int layer) {
     hpa::DecodeArgs args;
     args.query = query_.data();
-    args.key_cache = layer_cache(keys_, layer);
-    args.value_cache = layer_cache(values_, layer);
+    args.cache.keys = layer_cache(keys_, layer);
+    args.cache.values = layer_cache(values_, layer);
     args.out = out_.data();
-    args.block_tables = tables_.data();
-    args.seq_lens = lengths_.data();
-    args.num_seqs = num_seqs_;
-    args.block_table_width = table_width_;
+    args.batch.block_tables = tables_.data();
+    args.batch.seq_lens = lengths_.data();
+    args.batch.num_seqs = num_seqs_;
+    args.batch.block_table_width = table_width_;
     args.scale = 1.f / std::sqrt(float(config_.head_size));  // of the model's heads; padding adds nothing to a product
     return args;
   }
@@ -123,8 +123,8 @@ class PagedAttention {
     copies_.upload(pairs, stream_);
     for (int layer = 0; layer < config_.layers; ++layer) {
       hpa::CopyBlocksArgs args;
-      args.key_cache = layer_cache(keys_, layer);
-      args.value_cache = layer_cache(values_, layer);
+      args.cache.keys = layer_cache(keys_, layer);
+      args.cache.values = layer_cache(values_, layer);
       args.block_pairs = copies_.data();
       args.num_pairs = int(pairs.size() / 2);
       require(hpa::copy_blocks(shape_, args, stream_), "copy_blocks");

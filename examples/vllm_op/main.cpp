@@ -103,7 +103,7 @@ Bytes call(const Batch& batch, hpa::Verdict* verdict) {
   return out.download(stream);
 }
 
-Bytes reference_of(const Batch& batch) {
+Bytes reference_of(Batch batch) {
   hpa::DecodeShape shape;
   shape.query = dtype;
   shape.kv = batch.kv;
@@ -116,16 +116,16 @@ Bytes reference_of(const Batch& batch) {
   Bytes out = batch.zeros();
   hpa::DecodeArgs args;
   args.query = batch.query.data();
-  args.key_cache = batch.key_cache.data();
-  args.value_cache = batch.value_cache.data();
+  args.cache.keys = batch.key_cache.data();
+  args.cache.values = batch.value_cache.data();
   args.out = out.data();
-  args.block_tables = batch.block_tables.data();
-  args.seq_lens = batch.seq_lens.data();
-  args.query_start_loc = batch.query_start_loc.empty() ? nullptr : batch.query_start_loc.data();
+  args.batch.block_tables = batch.block_tables.data();
+  args.batch.seq_lens = batch.seq_lens.data();
+  args.batch.query_start_loc = batch.query_start_loc.empty() ? nullptr : batch.query_start_loc.data();
   args.alibi_slopes = shape.alibi ? batch.alibi_slopes.data() : nullptr;
-  args.k_scale = &batch.scales[0], args.v_scale = &batch.scales[1], args.out_scale = &batch.scales[2];
-  args.num_seqs = int(batch.seq_lens.size());
-  args.block_table_width = table_width;
+  args.cache.k_scale = &batch.scales[0], args.cache.v_scale = &batch.scales[1], args.out_scale = &batch.scales[2];
+  args.batch.num_seqs = int(batch.seq_lens.size());
+  args.batch.block_table_width = table_width;
   hpa::reference::decode(shape, args);
   return out;
 }

@@ -7,9 +7,7 @@
 namespace vllm_op {
 
 /// Both e4m3 formats, so that one binary serves every chip. An engine for one chip needs one of them, and half of the kernels.
-using Fp8Menu = hpa::menu_for<hpa::axis<hpa::DType::f16, hpa::DType::bf16>, hpa::axis<64, 128>, hpa::axis<16, 32>,
-                              hpa::axis<hpa::Features::plain, hpa::Features::all>,
-                              hpa::axis<hpa::DType::e4m3_fnuz, hpa::DType::e4m3_ocp>>;
+using Fp8Menu = hpa::default_menu::with<hpa::kv_types<hpa::DType::e4m3_fnuz, hpa::DType::e4m3_ocp>>;
 
 }  // namespace vllm_op
 

@@ -53,21 +53,21 @@ hpa::Verdict paged_attention(void* out, float* /*exp_sums*/, float* /*max_logits
 
   hpa::DecodeArgs args;
   args.query = query;
-  args.key_cache = key_cache;
-  args.value_cache = value_cache;
+  args.cache.keys = const_cast<void*>(key_cache);  // one struct for those who write the cache and those who read it
+  args.cache.values = const_cast<void*>(value_cache);
   args.out = out;
-  args.block_tables = block_tables;
-  args.seq_lens = seq_lens;
-  args.query_start_loc = query_start_loc;
-  args.num_seqs = tensors.num_seqs;
-  args.block_table_width = tensors.block_table_width;
+  args.batch.block_tables = block_tables;
+  args.batch.seq_lens = seq_lens;
+  args.batch.query_start_loc = query_start_loc;
+  args.batch.num_seqs = tensors.num_seqs;
+  args.batch.block_table_width = tensors.block_table_width;
   args.query_row_stride = tensors.query_row_stride;
-  args.key_block_stride = args.value_block_stride = tensors.kv_block_stride;
-  args.key_head_stride = args.value_head_stride = tensors.kv_head_stride;
+  args.cache.key_block_stride = args.cache.value_block_stride = tensors.kv_block_stride;
+  args.cache.key_head_stride = args.cache.value_head_stride = tensors.kv_head_stride;
   args.scale = float(scale);
   args.alibi_slopes = alibi_slopes;
-  args.k_scale = fp8_cache ? k_scale : nullptr;  // vLLM passes both always; a 16-bit cache has none
-  args.v_scale = fp8_cache ? v_scale : nullptr;
+  args.cache.k_scale = fp8_cache ? k_scale : nullptr;  // vLLM passes both always; a 16-bit cache has none
+  args.cache.v_scale = fp8_cache ? v_scale : nullptr;
   args.out_scale = fp8_out_scale;
 
   // Both in one call, as the op must: it is all that a layer sees. README.md says how to plan once a step.

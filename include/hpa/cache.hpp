@@ -44,43 +44,46 @@ inline Verdict check_scale(const DecodeShape& shape, const float* scale, const c
 template <class Menu>
 Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& device) {
   using detail::check_strides;
-  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  if (Verdict v = detail::first_refusal<Menu>(shape, device, false); !v) return v;
   if (args.num_tokens <= 0) return {Status::invalid_argument, "num_tokens", "must be positive"};
-  const detail::PointerRule pointers[] = {{args.key, 16, "key"},
-                                          {args.value, 16, "value"},
-                                          {args.key_cache, 16, "key_cache"},
-                                          {args.value_cache, 16, "value_cache"},
+  const detail::PointerRule pointers[] = {{args.new_keys, 16, "new_keys"},
+                                          {args.new_values, 16, "new_values"},
+                                          {args.cache.keys, 16, "keys"},
+                                          {args.cache.values, 16, "values"},
                                           {args.slot_mapping, 8, "slot_mapping"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  if (Verdict v = detail::check_scale(shape, args.k_scale, "k_scale"); !v) return v;
-  if (Verdict v = detail::check_scale(shape, args.v_scale, "v_scale"); !v) return v;
-  if (Verdict v = detail::check_token_scales(shape, args.key_token_scales, args.value_token_scales); !v) return v;
+  if (Verdict v = detail::check_scale(shape, args.cache.k_scale, "k_scale"); !v) return v;
+  if (Verdict v = detail::check_scale(shape, args.cache.v_scale, "v_scale"); !v) return v;
+  if (Verdict v = detail::check_token_scales(shape, args.cache.key_token_scales, args.cache.value_token_scales); !v) return v;
   const int x = per_16_bytes(shape.query);
   const std::int64_t limit = detail::elements_in_4_gib(shape.query);
-  if (Verdict v = check_strides({args.key_token_stride, args.key_head_stride, "key_token_stride", "key_head_stride"},
-                                shape.head_size, shape.num_kv_heads, x, limit, detail::max_stride);
+  if (Verdict v =
+          check_strides({args.new_key_token_stride, args.new_key_head_stride, "new_key_token_stride", "new_key_head_stride"},
+                        shape.head_size, shape.num_kv_heads, x, limit, detail::max_stride);
       !v)
     return v;
-  if (Verdict v = check_strides({args.value_token_stride, args.value_head_stride, "value_token_stride", "value_head_stride"},
-                                shape.head_size_of_v(), shape.num_kv_heads, x, limit, detail::max_stride);
+  if (Verdict v = check_strides(
+          {args.new_value_token_stride, args.new_value_head_stride, "new_value_token_stride", "new_value_head_stride"},
+          shape.head_size_of_v(), shape.num_kv_heads, x, limit, detail::max_stride);
       !v)
     return v;
   return detail::check_cache_strides(
-      shape, {args.cache_key_block_stride, args.cache_key_head_stride, "cache_key_block_stride", "cache_key_head_stride"},
-      {args.cache_value_block_stride, args.cache_value_head_stride, "cache_value_block_stride", "cache_value_head_stride"});
+      shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
+      {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
 }
 
 /// Whether copy_blocks() can do it; the first thing that is wrong, if not. Reads no device memory.
 template <class Menu>
 Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device& device) {
-  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  if (Verdict v = detail::first_refusal<Menu>(shape, device, false); !v) return v;
   if (args.num_pairs <= 0) return {Status::invalid_argument, "num_pairs", "must be positive"};
   const detail::PointerRule pointers[] = {
-      {args.key_cache, 16, "key_cache"}, {args.value_cache, 16, "value_cache"}, {args.block_pairs, 8, "block_pairs"}};
+      {args.cache.keys, 16, "keys"}, {args.cache.values, 16, "values"}, {args.block_pairs, 8, "block_pairs"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  if (Verdict v = detail::check_token_scales(shape, args.key_token_scales, args.value_token_scales); !v) return v;
-  return detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
-                                     {args.value_block_stride, args.value_head_stride, "value_block_stride", "value_head_stride"});
+  if (Verdict v = detail::check_token_scales(shape, args.cache.key_token_scales, args.cache.value_token_scales); !v) return v;
+  return detail::check_cache_strides(
+      shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
+      {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
 }
 
 namespace detail {
@@ -88,7 +91,7 @@ namespace detail {
 template <class Kernel>
 Verdict launch_append(const AppendArgs& args, const typename Kernel::Params& params, const Device& device, Stream stream) {
   const std::int64_t workgroups = kernel::ceil_div(args.num_tokens, Kernel::waves);
-  return arch::launch<Kernel>({grid_x(workgroups, 1, device, detail::held<Kernel>(device)), 1}, params, stream);
+  return arch::launch<Kernel>({grid_x(workgroups, 1, device, Kernel::shape.workgroups_per_unit), 1}, params, stream);
 }
 
 /// The kernel for one type of rows and one type of cache.
@@ -120,15 +123,15 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
     return detail::row_view(data, token_stride, head_stride, shape.num_kv_heads, size, shape.query);
   };
   const kernel::QuantiseParams params{
-      {rows(args.key, args.key_token_stride, args.key_head_stride, shape.head_size),
-       rows(args.value, args.value_token_stride, args.value_head_stride, shape.head_size_of_v()),
-       detail::kv_view(args.key_cache, args.cache_key_block_stride, args.cache_key_head_stride, shape),
-       detail::kv_view(args.value_cache, args.cache_value_block_stride, args.cache_value_head_stride, shape), args.slot_mapping,
+      {rows(args.new_keys, args.new_key_token_stride, args.new_key_head_stride, shape.head_size),
+       rows(args.new_values, args.new_value_token_stride, args.new_value_head_stride, shape.head_size_of_v()),
+       detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
+       detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape), args.slot_mapping,
        args.num_tokens, shape.num_kv_heads, shape.head_size, shape.block_size},
-      args.k_scale,
-      args.v_scale,
-      detail::token_scale_view(args.key_token_scales, shape),
-      detail::token_scale_view(args.value_token_scales, shape)};
+      args.cache.k_scale,
+      args.cache.v_scale,
+      detail::token_scale_view(args.cache.key_token_scales, shape),
+      detail::token_scale_view(args.cache.value_token_scales, shape)};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     Verdict verdict{Status::unsupported, "kv", "no kernel is compiled in"};
@@ -146,18 +149,19 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
   if (Verdict v = check<Menu>(shape, args, device); !v) return v;
-  const kernel::CopyBlocksParams params{detail::kv_view(args.key_cache, args.key_block_stride, args.key_head_stride, shape),
-                                        detail::kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape),
-                                        detail::token_scale_view(args.key_token_scales, shape),
-                                        detail::token_scale_view(args.value_token_scales, shape),
-                                        args.block_pairs,
-                                        args.num_pairs,
-                                        shape.head_size * shape.block_size * size_of(shape.kv),
-                                        shape.block_size * 4};
+  const kernel::CopyBlocksParams params{
+      detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
+      detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape),
+      detail::token_scale_view(args.cache.key_token_scales, shape),
+      detail::token_scale_view(args.cache.value_token_scales, shape),
+      args.block_pairs,
+      args.num_pairs,
+      shape.head_size * shape.block_size * size_of(shape.kv),
+      shape.block_size * 4};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Kernel = kernel::CopyBlocksKernel<typename decltype(machine)::type>;
     const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);
-    const int x = detail::grid_x(workgroups, shape.num_kv_heads, device, detail::held<Kernel>(device));
+    const int x = detail::grid_x(workgroups, shape.num_kv_heads, device, Kernel::shape.workgroups_per_unit);
     return arch::launch<Kernel>({x, shape.num_kv_heads}, params, stream);
   });
 }

@@ -20,8 +20,12 @@ namespace detail {
 struct Rule {
   Status status;
   const char* field;
-  const char* why;  // nullptr: what the machine's kernels run on, and what the device is
+  const char* why;  // nullptr: as `tell` has it
   bool (*holds)(const DecodeShape&, const Device&);
+  const char* (*tell)(const DecodeShape&, const Device&) = nullptr;
+  bool of_decode_alone = false;  // append and copy_blocks take any size
+
+  const char* reason(const DecodeShape& shape, const Device& device) const { return why != nullptr ? why : tell(shape, device); }
 };
 
 inline constexpr int max_grid_yz = 65535;  // workgroups in y or z, of both makers' launches
@@ -36,6 +40,12 @@ struct PlainOnly {
   static constexpr const char* only = "not compiled in; this menu has Features::plain alone";
   static constexpr bool allows(bool plain) { return plain || Menu::feature_sets::has(Features::all); }
 };
+
+/// The shape of the menu's kernel on a device.
+template <class Menu>
+constexpr tuning::KernelShape shape_on(const DecodeShape& shape, const Device& device, bool fills_the_chip) {
+  return tuning::kernel_shape_of<typename Menu::Machine>(device, tuning::sizes_of(shape), fills_the_chip);
+}
 
 /// Rules in order; a rule may rely on those above it.
 template <class Menu>
@@ -58,7 +68,8 @@ struct RuleTable {
       Rule{bad, "max_total_kv_tokens", "must be positive, or 0 for max_seqs * max_seq_len",
            [](S s, D) { return s.max_total_kv_tokens >= 0; }},
       Rule{bad, "device", "compute_units must be positive", [](S, D d) { return d.compute_units > 0; }},
-      Rule{none, "device", nullptr, [](S, D d) { return arch::runs_on<typename Menu::Machine>(d.arch); }},
+      Rule{none, "device", nullptr, [](S, D d) { return arch::runs_on<typename Menu::Machine>(d.arch); },
+           [](S, D d) { return no_kernel_for<typename Menu::Machine>(d.arch); }},
       Rule{none, "query", AxisText<typename Menu::query_types>::text.data, [](S s, D) { return Menu::query_types::has(s.query); }},
       Rule{none, "kv", "16-bit KV must be of the query's type", [](S s, D) { return size_of(s.kv) == 1 || s.kv == s.query; }},
       Rule{none, "kv", AxisText<typename Menu::kv_types>::text.data, [](S s, D) { return Menu::kv_types::has(s.kv); }},
@@ -71,6 +82,10 @@ struct RuleTable {
       Rule{none, "head_size_v", "must equal head_size", [](S s, D) { return s.head_size_of_v() == s.head_size; }},
       Rule{none, "block_size", AxisText<typename Menu::block_sizes>::text.data,
            [](S s, D) { return Menu::block_sizes::has(s.block_size); }},
+      Rule{none, "head_size", nullptr, [](S s, D d) { return shape_on<Menu>(s, d, true) && shape_on<Menu>(s, d, false); },
+           [](S s, D d) { return no_shape_for<HeadSize, typename Menu::head_sizes>(s.head_size, d.arch); }, true},
+      Rule{none, "block_size", nullptr, [](S s, D d) { return tuning::reads_blocks_of(shape_on<Menu>(s, d, true), s.block_size); },
+           [](S s, D d) { return no_shape_for<BlockSize, typename Menu::block_sizes>(s.block_size, d.arch); }, true},
       Rule{none, "max_query_len", Plain::only, [](S s, D) { return Plain::allows(s.max_query_len == 1); }},
       Rule{none, "max_query_len", "more than 16 query rows", [](S s, D) { return s.max_query_len <= max_query_rows; }},
       Rule{none, "alibi", Plain::only, [](S s, D) { return Plain::allows(!s.alibi); }},
@@ -162,21 +177,21 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
                     "given, but shape.sinks is not set"),
       check_feature(shape.soft_cap, args.soft_cap != 0.f, "soft_cap", "must be positive: shape.soft_cap is set",
                     "given, but shape.soft_cap is not set"),
-      check_feature(shape.sliding_window, args.window != 0, "window", "must be positive: shape.sliding_window is set",
-                    "given, but shape.sliding_window is not set"),
-      check_feature(false, args.k_scale != nullptr && size_of(shape.kv) == 2, "k_scale", "", "given, but 16-bit KV has no scale"),
-      check_feature(false, args.v_scale != nullptr && size_of(shape.kv) == 2, "v_scale", "", "given, but 16-bit KV has no scale"),
+      check_feature(false, args.cache.k_scale != nullptr && size_of(shape.kv) == 2, "k_scale", "",
+                    "given, but 16-bit KV has no scale"),
+      check_feature(false, args.cache.v_scale != nullptr && size_of(shape.kv) == 2, "v_scale", "",
+                    "given, but 16-bit KV has no scale"),
       check_feature(false, args.out_scale != nullptr && size_of(shape.out) == 2, "out_scale", "",
                     "given, but 16-bit output has no scale"),
       check_feature(shape.tree_mask, args.tree_masks != nullptr, "tree_masks", "must not be null: shape.tree_mask is set",
                     "given, but shape.tree_mask is not set"),
-      check_feature(shape.token_scales, args.key_token_scales != nullptr, "key_token_scales",
+      check_feature(shape.token_scales, args.cache.key_token_scales != nullptr, "key_token_scales",
                     "must not be null: shape.token_scales is set", "given, but shape.token_scales is not set"),
-      check_feature(shape.token_scales, args.value_token_scales != nullptr, "value_token_scales",
+      check_feature(shape.token_scales, args.cache.value_token_scales != nullptr, "value_token_scales",
                     "must not be null: shape.token_scales is set", "given, but shape.token_scales is not set"),
-      check_feature(false, args.key_token_stride != 0 && shape.layout == KvLayout::vllm, "key_token_stride", "",
+      check_feature(false, args.cache.key_token_stride != 0 && shape.layout == KvLayout::vllm, "key_token_stride", "",
                     "given, but the vllm layout has no token stride"),
-      check_feature(false, args.value_token_stride != 0 && shape.layout == KvLayout::vllm, "value_token_stride", "",
+      check_feature(false, args.cache.value_token_stride != 0 && shape.layout == KvLayout::vllm, "value_token_stride", "",
                     "given, but the vllm layout has no token stride"),
   };
   for (const Verdict& verdict : verdicts)
@@ -191,56 +206,94 @@ inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& k
   return check_strides(value, slab, shape.num_kv_heads, x, limit, limit);
 }
 
+inline Verdict check_batch(const DecodeShape& shape, const Batch& batch) {
+  const Status bad = Status::invalid_argument;
+  if (batch.num_seqs <= 0) return {bad, "num_seqs", "must be positive"};
+  if (batch.num_seqs > shape.max_seqs) return {bad, "num_seqs", "more than shape.max_seqs"};
+  if (batch.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
+  const PointerRule pointers[] = {{batch.block_tables, 4, "block_tables"}, {batch.seq_lens, 4, "seq_lens"}};
+  if (Verdict v = check_pointers(pointers); !v) return v;
+  const PointerRule optional_pointers[] = {{batch.query_start_loc, 4, "query_start_loc"}};
+  if (Verdict v = check_alignment(optional_pointers); !v) return v;
+  if (Verdict v = check_feature(shape.sliding_window, batch.window != 0, "window", "must be positive: shape.sliding_window is set",
+                                "given, but shape.sliding_window is not set");
+      !v)
+    return v;
+  if (shape.sliding_window && batch.window < 0) return {bad, "window", "must be positive"};
+  if (batch.block_table_row_stride != 0 && batch.block_table_row_stride < batch.block_table_width)
+    return {bad, "block_table_row_stride", "smaller than the data it steps over"};
+  if (batch.block_table_row_stride > max_stride) return {bad, "block_table_row_stride", "larger than any memory"};
+  return {};
+}
+
+template <class Menu>
+Verdict first_refusal(const DecodeShape& shape, const Device& device, bool decodes) {
+  for (const Rule& rule : RuleTable<Menu>::rules)
+    if ((decodes || !rule.of_decode_alone) && !rule.holds(shape, device))
+      return {rule.status, rule.field, rule.reason(shape, device)};
+  return {};
+}
 }  // namespace detail
 
 /// Whether the menu has a kernel for the shape on the device; else the first rule that fails.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const Device& device) {
-  for (const detail::Rule& rule : detail::RuleTable<Menu>::rules)
-    if (!rule.holds(shape, device))
-      return {rule.status, rule.field, rule.why != nullptr ? rule.why : detail::no_kernel_for<typename Menu::Machine>(device.arch)};
-  return {};
+  return detail::first_refusal<Menu>(shape, device, true);
 }
 
-/// As above, and the arguments: null, misaligned or impossible pointers, counts, strides and values. Reads no device memory.
+/// The numbers of the kernel that decode() launches for the shape on the device, for programs that explain or measure; an empty shape
+/// when check() says no.
+template <class Menu = default_menu>
+tuning::KernelShape decode_kernel_shape(const DecodeShape& shape, const Device& device) {
+  tuning::KernelShape chosen;
+  if (!check<Menu>(shape, device)) return chosen;
+  const bool fills_the_chip = kernel::partition_rule(shape, device).rows_fill_the_chip();
+  Menu::dispatch(shape, [&](auto config) {
+    const tuning::Sizes sizes = tuning::sizes_of<decltype(config)>(tuning::rows_per_kv_head(shape));
+    chosen = tuning::kernel_shape_of<typename Menu::Machine>(device, sizes, fills_the_chip);
+  });
+  return chosen;
+}
+
+/// As check(shape, device), and what plan() reads: null or misaligned pointers, counts, strides and the window. Reads no device memory.
+template <class Menu = default_menu>
+Verdict check(const DecodeShape& shape, const Batch& batch, const Device& device) {
+  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  return detail::check_batch(shape, batch);
+}
+
+/// As above, and what a layer has: null, misaligned or impossible pointers, strides and values. Reads no device memory.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
-  if (Verdict v = check<Menu>(shape, device); !v) return v;
+  if (Verdict v = check<Menu>(shape, args.batch, device); !v) return v;
   const Status bad = Status::invalid_argument;
-  if (args.num_seqs <= 0) return {bad, "num_seqs", "must be positive"};
-  if (args.num_seqs > shape.max_seqs) return {bad, "num_seqs", "more than shape.max_seqs"};
-  if (args.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
   const detail::PointerRule pointers[] = {{args.query, 16, "query"},
-                                          {args.key_cache, 16, "key_cache"},
-                                          {args.value_cache, 16, "value_cache"},
-                                          {args.out, std::size_t(4 * size_of(shape.out)), "out"},
-                                          {args.block_tables, 4, "block_tables"},
-                                          {args.seq_lens, 4, "seq_lens"}};
+                                          {args.cache.keys, 16, "keys"},
+                                          {args.cache.values, 16, "values"},
+                                          {args.out, std::size_t(4 * size_of(shape.out)), "out"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  const detail::PointerRule optional_pointers[] = {{args.query_start_loc, 4, "query_start_loc"},
-                                                   {args.lse, 4, "lse"},
+  const detail::PointerRule optional_pointers[] = {{args.lse, 4, "lse"},
                                                    {args.alibi_slopes, 4, "alibi_slopes"},
                                                    {args.sinks, 4, "sinks"},
-                                                   {args.k_scale, 4, "k_scale"},
-                                                   {args.v_scale, 4, "v_scale"},
+                                                   {args.cache.k_scale, 4, "k_scale"},
+                                                   {args.cache.v_scale, 4, "v_scale"},
                                                    {args.out_scale, 4, "out_scale"},
-                                                   {args.key_token_scales, 4, "key_token_scales"},
-                                                   {args.value_token_scales, 4, "value_token_scales"},
+                                                   {args.cache.key_token_scales, 4, "key_token_scales"},
+                                                   {args.cache.value_token_scales, 4, "value_token_scales"},
                                                    {args.tree_masks, 4, "tree_masks"}};
   if (Verdict v = detail::check_alignment(optional_pointers); !v) return v;
   if (Verdict v = detail::check_features(shape, args); !v) return v;
   if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
   if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap)))
     return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
-  if (shape.sliding_window && args.window < 0) return {bad, "window", "must be positive"};
   if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
                                         shape.head_size, shape.num_heads, per_16_bytes(shape.query),
                                         detail::elements_in_4_gib(shape.query), detail::max_stride);
       !v)
     return v;
-  if (Verdict v =
-          detail::check_cache_strides(shape, {args.key_block_stride, args.key_head_stride, "key_block_stride", "key_head_stride"},
-                                      {args.value_block_stride, args.value_head_stride, "value_block_stride", "value_head_stride"});
+  if (Verdict v = detail::check_cache_strides(
+          shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
+          {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
       !v)
     return v;
   if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
@@ -248,9 +301,6 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
                                         detail::max_stride);
       !v)
     return v;
-  if (args.block_table_row_stride != 0 && args.block_table_row_stride < args.block_table_width)
-    return {bad, "block_table_row_stride", "smaller than the data it steps over"};
-  if (args.block_table_row_stride > detail::max_stride) return {bad, "block_table_row_stride", "larger than any memory"};
   return {};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hpa/shape.hpp"
+#include "hpa/tuning/kernel_shape.hpp"
 
 namespace hpa {
 
@@ -29,7 +30,6 @@ struct Config {
   static constexpr Features features = Can;
   static constexpr bool general = Can == Features::all;
   static constexpr bool token_scales = general && Kv == DType::i8;        // may have a scale for every token, besides one for all
-  static constexpr int tile_rows = 16;                                    // query rows that one pass over the cache serves
   using Kernel = Config<HeadSize, BlockSize, Query, Kv, 0, Can, Layout>;  // what is compiled: how plan cuts is nothing to a kernel
   static_assert(PartitionTokens >= 0 && PartitionTokens % BlockSize == 0, "a partition is a whole number of blocks");
   static_assert(size_of(Query) == 2 && (size_of(Kv) == 1 || Kv == Query), "16-bit KV has the query's type");
@@ -38,10 +38,10 @@ struct Config {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// The same with 8 rows a pass: half of the registers where a machine's products have rows to skip.
-template <class C>
-struct FewRows : C {
-  static constexpr int tile_rows = 8;
+/// A Config and the shape of the kernel that computes it. Shape: a tuning::ShapeConstant.
+template <class Config, class Shape>
+struct Shaped : Config {
+  static constexpr tuning::KernelShape shape = Shape::value;
 };
 
 }  // namespace kernel

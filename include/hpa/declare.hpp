@@ -6,7 +6,7 @@
 //
 //   // attention.hpp, included by both
 //   #include "hpa/declare.hpp"
-//   using engine_menu = hpa::menu_for<hpa::axis<hpa::DType::bf16>, hpa::axis<64, 128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>>;
+//   using engine_menu = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::feature_sets<hpa::Features::plain>>;
 //
 //   // scheduler.cpp, by any C++17 compiler               // attention.cu or attention.hip
 //   #include "attention.hpp"                              #include "attention.hpp"
@@ -32,7 +32,7 @@ inline namespace HPA_PLATFORM {
 
 /// plan.hpp: the work list of a step.
 template <class Menu = default_menu>
-Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream);
+Verdict plan(const DecodeShape& shape, const Batch& batch, Workspace workspace, Stream stream);
 
 /// decode.hpp: attention of one layer, by the step's plan.
 template <class Menu = default_menu>

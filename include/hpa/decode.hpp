@@ -7,6 +7,21 @@
 namespace hpa {
 inline namespace HPA_PLATFORM {
 
+namespace detail {
+
+/// The menu's kernel for the shape.
+template <class Menu>
+Verdict run_decode_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
+  return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
+    using Machine = typename decltype(machine)::type;
+    Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
+    Menu::dispatch(shape, [&](auto config) { verdict = run_decode<Machine, decltype(config)>(shape, args, p, stream); });
+    return verdict;
+  });
+}
+
+}  // namespace detail
+
 /// Attention of one layer, by the plan that plan() left in the workspace for the same shape, num_seqs and lengths. Writes out (and
 /// lse) of every row that plan found; rows of skipped sequences keep their bytes.
 ///
@@ -15,20 +30,16 @@ inline namespace HPA_PLATFORM {
 template <class Menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);
-  if (!p.verdict) return p.verdict;
-  return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
-    using Machine = typename decltype(machine)::type;
-    Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
-    Menu::dispatch(shape, [&](auto config) { verdict = detail::run_decode<Machine, decltype(config)>(shape, args, p, stream); });
-    return verdict;
-  });
+  return p.verdict ? detail::run_decode_of<Menu>(shape, args, p, stream) : p.verdict;
 }
 
 /// plan() and decode() in one call, for callers with one layer.
 template <class Menu>
 Verdict paged_attention(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
-  if (Verdict v = plan<Menu>(shape, args, workspace, stream); !v) return v;
-  return decode<Menu>(shape, args, workspace, stream);
+  const detail::Prepared p = detail::prepare<Menu>(shape, args, workspace, 0);  // of all arguments, before the first launch
+  if (!p.verdict) return p.verdict;
+  if (Verdict v = plan<Menu>(shape, args.batch, workspace, stream); !v) return v;
+  return detail::run_decode_of<Menu>(shape, args, p, stream);
 }
 
 /// decode() of one kernel chosen at compile time; the shape must agree with it. Needs plan_with<Config>() and

@@ -27,7 +27,7 @@ inline Verdict current_device(Device* device) {
 #elif defined(HPA_HIP_KERNELS) || defined(HPA_CUDA_KERNELS)
 
 namespace detail {
-/// What the runtime said of each device: compute units * 256 + arch.
+/// What the runtime said of each device: compute units, KiB of LDS (10 bits), arch (6 bits).
 HPA_OF_THIS_LIBRARY inline arch::DeviceMemo known_devices;
 }  // namespace detail
 
@@ -36,11 +36,13 @@ HPA_EMIT inline Verdict current_device(Device* device) {
   int ordinal = 0;
   if (Verdict v = arch::current_ordinal(&ordinal); !v) return v;
   if (const std::uint32_t known = detail::known_devices.of(ordinal); known != 0) {
-    *device = {Arch(known & 0xff), int(known >> 8)};
+    *device = {Arch(known & 0x3f), int(known >> 16), int(known >> 6 & 0x3ff) * 1024};
     return {};
   }
   if (Verdict v = arch::query_device(ordinal, device); !v) return v;
-  detail::known_devices.set(ordinal, std::uint32_t(device->compute_units) << 8 | std::uint32_t(device->arch));
+  device->lds_bytes = device->lds_bytes / 1024 * 1024;  // as later calls read it
+  detail::known_devices.set(ordinal, std::uint32_t(device->compute_units) << 16 | std::uint32_t(device->lds_bytes / 1024) << 6 |
+                                         std::uint32_t(device->arch));
   return {};
 }
 

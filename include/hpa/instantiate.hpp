@@ -5,7 +5,7 @@
 //
 //   // attention.hpp, included wherever attention is called. Sources that no GPU compiler sees include hpa/declare.hpp in its stead
 //   #include "hpa/instantiate.hpp"
-//   using engine_menu = hpa::menu_for<hpa::axis<hpa::DType::bf16>, hpa::axis<64, 128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>>;
+//   using engine_menu = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::feature_sets<hpa::Features::plain>>;
 //   HPA_EXTERN(engine_menu);
 //
 //   // attention.cpp: the menu, its kernels included
@@ -78,8 +78,7 @@
 #define HPA_INSTANTIATE_MERGE(...) HPA_DETAIL_MERGE(template, __VA_ARGS__)
 
 #define HPA_DETAIL_MENU(prefix, ...)                                                                                             \
-  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,            \
-                                               ::hpa::Stream);                                                                   \
+  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::Batch&, ::hpa::Workspace, ::hpa::Stream); \
   prefix ::hpa::Verdict hpa::decode<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,          \
                                                  ::hpa::Stream);                                                                 \
   prefix ::hpa::Verdict hpa::paged_attention<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace, \

@@ -8,6 +8,7 @@
 #include "hpa/arch/machines.hpp"
 #include "hpa/config.hpp"
 #include "hpa/shape.hpp"
+#include "hpa/tuning/choose.hpp"
 
 namespace hpa {
 inline namespace HPA_PLATFORM {
@@ -29,30 +30,70 @@ struct axis {
   }
 };
 
-/// A menu of decode kernels for one machine, or for each of several arch::Machines: the product of its axes.
-template <class MachineType, class QueryTypes, class HeadSizes, class BlockSizes, class FeatureSets, class KvTypes>
+/// The axes of a menu, in the order in which every list has them.
+template <DType... Types>
+struct query_types : axis<Types...> {};  // and of 16-bit KV and output
+template <DType... Types>
+struct kv_types : axis<Types...> {};  // 16-bit KV goes with queries of its own type alone
+template <>
+struct kv_types<> {};  // those of the queries
+template <int... Sizes>
+struct head_sizes : axis<Sizes...> {};
+template <int... Sizes>
+struct block_sizes : axis<Sizes...> {};
+template <Features... Sets>
+struct feature_sets : axis<Sets...> {};
+template <class Machine>
+struct machine {};  // or arch::Machines<..>, of which the device gets one
+
+namespace detail {
+/// A menu with other axes in place of its own.
+template <class Menu, class... Axes>
+struct With;
+/// The kinds of values on an axis that are the queries' where the axis is empty.
+template <class Axis, class Queries>
+struct OrQueries {
+  using type = Axis;
+};
+template <DType... Types>
+struct OrQueries<kv_types<>, query_types<Types...>> {
+  using type = kv_types<Types...>;
+};
+}  // namespace detail
+
+/// A menu of decode kernels: the product of its axes.
+template <class QueryTypes, class NamedKvTypes, class HeadSizes, class BlockSizes, class FeatureSets, class MachineType>
 struct menu {
   using Machine = MachineType;
-  using query_types = QueryTypes;  // and of 16-bit KV and output
+  using KvTypes = typename detail::OrQueries<NamedKvTypes, QueryTypes>::type;
+  using query_types = QueryTypes;
+  using kv_types = KvTypes;
   using head_sizes = HeadSizes;
   using block_sizes = BlockSizes;
   using feature_sets = FeatureSets;
-  using kv_types = KvTypes;
 
-  /// The kernels that dispatch() may choose. 16-bit KV goes with queries of its own type alone.
+  /// The same menu with other axes: default_menu::with<kv_types<DType::e4m3_fnuz>, head_sizes<64>>.
+  template <class... Axes>
+  using with = typename detail::With<menu, Axes...>::type;
+
+  /// The kernels that dispatch() may choose.
   static constexpr bool has_kv(DType query, DType kv) { return KvTypes::has(kv) && (size_of(kv) == 1 || kv == query); }
 
   /// Calls f(Config<..>{}) for the kernel that computes `shape`; false when there is none. The plain kernel where it will do.
   template <class F>
   static bool dispatch(const DecodeShape& shape, F&& f) {
     if (!is_compiled(shape)) return false;
+    bool found = false;
+    const auto take = [&](auto config) {
+      if constexpr (tuning::has_kernel<MachineType, decltype(config)>) f(config), found = true;
+    };
     const bool plain = FeatureSets::has(Features::plain) && !needs_features(shape);
     FeatureSets::visit(plain ? Features::plain : Features::all, [&](auto features) {
       QueryTypes::visit(shape.query, [&](auto query) {
-        KvTypes::visit(shape.kv, [&](auto kv) { dispatch_sizes(shape, features, query, kv, f); });
+        KvTypes::visit(shape.kv, [&](auto kv) { dispatch_sizes(shape, features, query, kv, take); });
       });
     });
-    return true;
+    return found;
   }
 
   /// Whether the shape's values are all on the axes, and the rest is what these kernels compute.
@@ -64,7 +105,7 @@ struct menu {
 
  private:
   template <class FeatureSet, class Query, class Kv, class F>
-  static void dispatch_sizes([[maybe_unused]] const DecodeShape& shape, FeatureSet, Query, Kv, [[maybe_unused]] F& f) {
+  static void dispatch_sizes([[maybe_unused]] const DecodeShape& shape, FeatureSet, Query, Kv, [[maybe_unused]] const F& f) {
     if constexpr (has_kv(Query::value, Kv::value)) {
       HeadSizes::visit(shape.head_size, [&](auto head_size) {
         BlockSizes::visit(shape.block_size, [&](auto block_size) {
@@ -75,22 +116,45 @@ struct menu {
   }
 };
 
+namespace detail {
+template <class Menu>
+struct With<Menu> {
+  using type = Menu;
+};
+template <class Menu, class Axis, class... Rest>
+struct With<Menu, Axis, Rest...> {
+  static_assert(sizeof(Axis) == 0,
+                "an axis is query_types, kv_types, head_sizes, block_sizes, feature_sets or machine, with its values");
+};
+template <class Q, class K, class H, class B, class F, class M, DType... Values, class... Rest>
+struct With<menu<Q, K, H, B, F, M>, query_types<Values...>, Rest...> : With<menu<query_types<Values...>, K, H, B, F, M>, Rest...> {
+};
+template <class Q, class K, class H, class B, class F, class M, DType... Values, class... Rest>
+struct With<menu<Q, K, H, B, F, M>, kv_types<Values...>, Rest...> : With<menu<Q, kv_types<Values...>, H, B, F, M>, Rest...> {};
+template <class Q, class K, class H, class B, class F, class M, int... Values, class... Rest>
+struct With<menu<Q, K, H, B, F, M>, head_sizes<Values...>, Rest...> : With<menu<Q, K, head_sizes<Values...>, B, F, M>, Rest...> {};
+template <class Q, class K, class H, class B, class F, class M, int... Values, class... Rest>
+struct With<menu<Q, K, H, B, F, M>, block_sizes<Values...>, Rest...> : With<menu<Q, K, H, block_sizes<Values...>, F, M>, Rest...> {
+};
+template <class Q, class K, class H, class B, class F, class M, Features... Values, class... Rest>
+struct With<menu<Q, K, H, B, F, M>, feature_sets<Values...>, Rest...>
+    : With<menu<Q, K, H, B, feature_sets<Values...>, M>, Rest...> {};
+template <class Q, class K, class H, class B, class F, class M, class Value, class... Rest>
+struct With<menu<Q, K, H, B, F, M>, machine<Value>, Rest...> : With<menu<Q, K, H, B, F, Value>, Rest...> {};
+}  // namespace detail
+
 /// What is compiled when nothing else is asked for. An engine that needs less names a smaller menu and compiles only that; one with
 /// 8-bit KV names its type:
-///   using mine = hpa::menu_for<hpa::axis<hpa::DType::bf16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
-///                              hpa::axis<hpa::DType::bf16, hpa::DType::e4m3_fnuz>>;
+///   using mine = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::kv_types<hpa::DType::bf16, hpa::DType::e4m3_fnuz>,
+///                                        hpa::head_sizes<128>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>>;
 ///   hpa::decode<mine>(shape, args, workspace, stream);
-template <class QueryTypes = axis<DType::f16, DType::bf16>, class HeadSizes = axis<64, 128>, class BlockSizes = axis<16, 32>,
-          class FeatureSets = axis<Features::plain, Features::all>, class KvTypes = QueryTypes,
-          class Machine = arch::DefaultMachine>
-using menu_for = menu<Machine, QueryTypes, HeadSizes, BlockSizes, FeatureSets, KvTypes>;
-
-using default_menu = menu_for<>;
+using default_menu = menu<query_types<DType::f16, DType::bf16>, kv_types<>, head_sizes<64, 128>, block_sizes<16, 32>,
+                          feature_sets<Features::plain, Features::all>, arch::DefaultMachine>;
 
 /// The menu that has the one kernel.
 template <class Config, class Machine = arch::DefaultMachine>
-using menu_of = menu_for<axis<Config::query>, axis<Config::head_size>, axis<Config::block_size>, axis<Config::features>,
-                         axis<Config::kv>, Machine>;
+using menu_of = menu<query_types<Config::query>, kv_types<Config::kv>, head_sizes<Config::head_size>,
+                     block_sizes<Config::block_size>, feature_sets<Config::features>, Machine>;
 
 }  // namespace HPA_PLATFORM
 }  // namespace hpa

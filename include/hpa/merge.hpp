@@ -102,7 +102,7 @@ Verdict launch_merge(const MergeArgs& args, const Device& device, Stream stream)
   params.num_heads = args.num_heads;
   params.pieces = args.head_size / Elements;
   const int y = int(kernel::ceil_div(std::int64_t{args.num_heads} * params.pieces, Kernel::waves * Machine::width));
-  return arch::launch<Kernel>({grid_x(args.num_rows, y, device, detail::held<Kernel>(device)), y}, params, stream);
+  return arch::launch<Kernel>({grid_x(args.num_rows, y, device, Kernel::shape.workgroups_per_unit), y}, params, stream);
 }
 
 }  // namespace detail

@@ -14,7 +14,7 @@ inline namespace HPA_PLATFORM {
 namespace detail {
 
 /// A mark of what a plan was made for; decode() refuses a workspace that was planned for something else.
-constexpr std::uint32_t stamp_of(const DecodeShape& shape, const DecodeArgs& args, int partition_tokens) {
+constexpr std::uint32_t stamp_of(const DecodeShape& shape, const Batch& batch, int partition_tokens) {
   const std::int64_t fields[] = {shape.head_size,
                                  shape.block_size,
                                  shape.num_heads,
@@ -23,9 +23,9 @@ constexpr std::uint32_t stamp_of(const DecodeShape& shape, const DecodeArgs& arg
                                  shape.max_query_len,
                                  shape.max_seq_len,
                                  shape.total_kv_tokens(),
-                                 args.num_seqs,
+                                 batch.num_seqs,
                                  partition_tokens,
-                                 shape.sliding_window ? args.window : 0,
+                                 shape.sliding_window ? batch.window : 0,
                                  shape.ordered(),
                                  std::int64_t(shape.split)};
   std::uint32_t hash = 2166136261u;  // FNV-1a
@@ -44,11 +44,15 @@ struct Prepared {
   std::uint32_t stamp;
 };
 
-template <class Menu>
-Prepared prepare(const DecodeShape& shape, const DecodeArgs& args, const Workspace& workspace, int partition_tokens) {
+inline const Batch& batch_of(const Batch& batch) { return batch; }
+inline const Batch& batch_of(const DecodeArgs& args) { return args.batch; }
+
+/// `Input` is what the call has: a Batch for plan(), DecodeArgs for decode().
+template <class Menu, class Input>
+Prepared prepare(const DecodeShape& shape, const Input& input, const Workspace& workspace, int partition_tokens) {
   Prepared p{};
   if (p.verdict = current_device(&p.device); !p.verdict) return p;
-  if (p.verdict = check<Menu>(shape, args, p.device); !p.verdict) return p;
+  if (p.verdict = check<Menu>(shape, input, p.device); !p.verdict) return p;
   if (partition_tokens > 0 && shape.split != Split::by_length) {
     p.verdict = {Status::unsupported, "split", "a kernel with partition_tokens cuts by length"};
     return p;
@@ -61,7 +65,7 @@ Prepared prepare(const DecodeShape& shape, const DecodeArgs& args, const Workspa
   p.layout = kernel::layout_of(shape, p.rule);
   if (p.verdict = kernel::check_workspace(workspace, p.layout.bytes); !p.verdict) return p;
   p.parts = kernel::carve(workspace, p.layout);
-  p.stamp = stamp_of(shape, args, partition_tokens);
+  p.stamp = stamp_of(shape, batch_of(input), partition_tokens);
   return p;
 }
 
@@ -73,19 +77,19 @@ Verdict launch_plan(Split split, const kernel::PlanParams& params, Stream stream
 }
 
 template <class Menu>
-Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream, int partition_tokens) {
-  const Prepared p = prepare<Menu>(shape, args, workspace, partition_tokens);
+Verdict run_plan(const DecodeShape& shape, const Batch& batch, Workspace workspace, Stream stream, int partition_tokens) {
+  const Prepared p = prepare<Menu>(shape, batch, workspace, partition_tokens);
   if (!p.verdict) return p.verdict;
-  const std::int64_t table_tokens = std::int64_t{args.block_table_width} * shape.block_size, most = 0x7fffffff;
-  const bool sum_can_be_too_large = shape.total_kv_tokens() < std::int64_t{args.num_seqs} * shape.max_seq_len;
-  const kernel::PlanParams params{args.seq_lens,
-                                  args.query_start_loc,
-                                  args.num_seqs,
+  const std::int64_t table_tokens = std::int64_t{batch.block_table_width} * shape.block_size, most = 0x7fffffff;
+  const bool sum_can_be_too_large = shape.total_kv_tokens() < std::int64_t{batch.num_seqs} * shape.max_seq_len;
+  const kernel::PlanParams params{batch.seq_lens,
+                                  batch.query_start_loc,
+                                  batch.num_seqs,
                                   shape.max_query_len,
-                                  shape.sliding_window ? args.window : std::int32_t(most),
+                                  shape.sliding_window ? batch.window : std::int32_t(most),
                                   shape.block_size,
                                   shape.ordered(),
-                                  args.query_start_loc != nullptr || sum_can_be_too_large,
+                                  batch.query_start_loc != nullptr || sum_can_be_too_large,
                                   shape.max_seq_len,
                                   std::int32_t(table_tokens < most ? table_tokens : most),
                                   shape.total_kv_tokens(),
@@ -97,28 +101,29 @@ Verdict run_plan(const DecodeShape& shape, const DecodeArgs& args, Workspace wor
                                   p.parts.shares};
   return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
-    return args.num_seqs <= kernel::PlanStride<Machine>::sequences ? launch_plan<Machine, true>(shape.split, params, stream)
-                                                                   : launch_plan<Machine, false>(shape.split, params, stream);
+    return batch.num_seqs <= kernel::PlanStride<Machine>::sequences ? launch_plan<Machine, true>(shape.split, params, stream)
+                                                                    : launch_plan<Machine, false>(shape.split, params, stream);
   });
 }
 
 }  // namespace detail
 
-/// Reads seq_lens and query_start_loc on the device and writes the work list into the workspace. Depends on those, on num_seqs and on
-/// block_table_width alone. Legal while a stream is being captured; a captured plan stays right for all lengths within the shape.
+/// Reads seq_lens and query_start_loc on the device and writes the work list into the workspace. Depends on those, on num_seqs, on
+/// block_table_width and on the window alone, and looks at no layer: one plan serves all layers of a step. Legal while a stream is
+/// being captured; a captured plan stays right for all lengths within the shape.
 ///
 /// What it finds wrong in the device data (see workspace_error) turns the sequence into an empty one; the others are not touched.
 /// Lengths that add up to more than shape.max_total_kv_tokens: the first sequence that exceeds it and all later non-empty ones are
 /// empty; the earlier ones are right.
 template <class Menu>
-Verdict plan(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
-  return detail::run_plan<Menu>(shape, args, workspace, stream, 0);
+Verdict plan(const DecodeShape& shape, const Batch& batch, Workspace workspace, Stream stream) {
+  return detail::run_plan<Menu>(shape, batch, workspace, stream, 0);
 }
 
 /// plan() for decode_with<Config>(): partitions of Config::partition_tokens.
 template <class Config, class Machine = arch::DefaultMachine>
-Verdict plan_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
-  return detail::run_plan<menu_of<Config, Machine>>(shape, args, workspace, stream, Config::partition_tokens);
+Verdict plan_with(const DecodeShape& shape, const Batch& batch, Workspace workspace, Stream stream) {
+  return detail::run_plan<menu_of<Config, Machine>>(shape, batch, workspace, stream, Config::partition_tokens);
 }
 
 /// After a synchronise: what the last plan and the decodes after it found wrong in the device data; ok when nothing. Waits for the

@@ -37,8 +37,8 @@ struct Row {
 
 /// The query rows of a sequence, skipped ones included.
 inline RowRange rows_of(const DecodeArgs& args, int sequence) {
-  if (args.query_start_loc == nullptr) return {sequence, 1};
-  return {args.query_start_loc[sequence], args.query_start_loc[sequence + 1] - args.query_start_loc[sequence]};
+  if (args.batch.query_start_loc == nullptr) return {sequence, 1};
+  return {args.batch.query_start_loc[sequence], args.batch.query_start_loc[sequence + 1] - args.batch.query_start_loc[sequence]};
 }
 
 /// False when the sequence has no query row, or so many that it is skipped: its rows of out and lse then keep their bytes.
@@ -49,16 +49,16 @@ inline bool is_computed(const DecodeShape& shape, const DecodeArgs& args, int se
 
 /// The position of query row `query_row` (counted from the sequence's first) among the sequence's tokens.
 inline std::int64_t position_of(const DecodeArgs& args, int sequence, int query_row) {
-  return std::int64_t{args.seq_lens[sequence]} - rows_of(args, sequence).count + query_row;
+  return std::int64_t{args.batch.seq_lens[sequence]} - rows_of(args, sequence).count + query_row;
 }
 
 /// The keys that a query row sees: up to its own position, and with a window only the last ones. Without causal order, and with a
 /// tree mask, up to the sequence's end; of these a tree mask leaves out what sees_token() denies.
 inline KeyRange visible_keys(const DecodeShape& shape, const DecodeArgs& args, int sequence, int query_row) {
   const bool causal = shape.causal && !shape.tree_mask;
-  KeyRange keys{0, causal ? position_of(args, sequence, query_row) + 1 : std::int64_t{args.seq_lens[sequence]}};
-  const bool windowed = shape.sliding_window && args.window > 0;
-  if (windowed && keys.end > args.window) keys.begin = keys.end - args.window;
+  KeyRange keys{0, causal ? position_of(args, sequence, query_row) + 1 : std::int64_t{args.batch.seq_lens[sequence]}};
+  const bool windowed = shape.sliding_window && args.batch.window > 0;
+  if (windowed && keys.end > args.batch.window) keys.begin = keys.end - args.batch.window;
   return keys;
 }
 
@@ -66,7 +66,7 @@ inline KeyRange visible_keys(const DecodeShape& shape, const DecodeArgs& args, i
 inline bool sees_token(const DecodeShape& shape, const DecodeArgs& args, int sequence, int query_row, std::int64_t token) {
   if (!shape.tree_mask || args.tree_masks == nullptr) return true;
   const RowRange rows = rows_of(args, sequence);
-  const std::int64_t among_new = token - (std::int64_t{args.seq_lens[sequence]} - rows.count);
+  const std::int64_t among_new = token - (std::int64_t{args.batch.seq_lens[sequence]} - rows.count);
   return among_new < 0 || (args.tree_masks[rows.first + query_row] >> among_new & 1) != 0;
 }
 
@@ -84,7 +84,7 @@ inline Strides strides(const DecodeShape& shape, const DecodeArgs& args) {
   s.query_row = or_dense(args.query_row_stride, shape.num_heads * s.query_head);
   s.out_head = or_dense(args.out_head_stride, shape.head_size_of_v());
   s.out_row = or_dense(args.out_row_stride, shape.num_heads * s.out_head);
-  s.table_row = or_dense(args.block_table_row_stride, args.block_table_width);
+  s.table_row = or_dense(args.batch.block_table_row_stride, args.batch.block_table_width);
   const auto cache = [&](std::int64_t size, std::int64_t& block, std::int64_t& head, std::int64_t& token) {
     if (shape.layout == KvLayout::nhd) {
       head = or_dense(head, size);
@@ -96,8 +96,9 @@ inline Strides strides(const DecodeShape& shape, const DecodeArgs& args) {
       block = or_dense(block, heads * head);
     }
   };
-  s.key_block = args.key_block_stride, s.key_head = args.key_head_stride, s.key_token = args.key_token_stride;
-  s.value_block = args.value_block_stride, s.value_head = args.value_head_stride, s.value_token = args.value_token_stride;
+  s.key_block = args.cache.key_block_stride, s.key_head = args.cache.key_head_stride, s.key_token = args.cache.key_token_stride;
+  s.value_block = args.cache.value_block_stride, s.value_head = args.cache.value_head_stride,
+  s.value_token = args.cache.value_token_stride;
   cache(shape.head_size, s.key_block, s.key_head, s.key_token);
   cache(shape.head_size_of_v(), s.value_block, s.value_head, s.value_token);
   return s;
@@ -139,10 +140,10 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
   const std::int64_t query_start = (rows_of(args, sequence).first + query_row) * s.query_row + head * s.query_head;
   for (int d = 0; d < head_size; ++d) query[std::size_t(d)] = load_element(shape.query, args.query, query_start + d);
 
-  const std::int32_t* table = args.block_tables + sequence * s.table_row;
+  const std::int32_t* table = args.batch.block_tables + sequence * s.table_row;
   const double scale = args.scale != 0.f ? double(args.scale) : 1 / std::sqrt(double(head_size));
-  const double k_scale = args.k_scale != nullptr ? double(*args.k_scale) : 1;
-  const double v_scale = args.v_scale != nullptr ? double(*args.v_scale) : 1;
+  const double k_scale = args.cache.k_scale != nullptr ? double(*args.cache.k_scale) : 1;
+  const double v_scale = args.cache.v_scale != nullptr ? double(*args.cache.v_scale) : 1;
   const double cap = shape.soft_cap ? double(args.soft_cap) : 0;
   const double slope = shape.alibi && args.alibi_slopes != nullptr ? double(args.alibi_slopes[head]) : 0;
 
@@ -163,8 +164,8 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
       continue;
     }
     for (int d = 0; d < head_size; ++d)
-      logit += query[std::size_t(d)] * load_element(shape.kv, args.key_cache, key_index(shape, s, block, slot, kv_head, d));
-    logit *= scale * k_scale * token_scale(args.key_token_scales, block, slot);
+      logit += query[std::size_t(d)] * load_element(shape.kv, args.cache.keys, key_index(shape, s, block, slot, kv_head, d));
+    logit *= scale * k_scale * token_scale(args.cache.key_token_scales, block, slot);
     if (cap != 0) logit = cap * std::tanh(logit / cap);
     if (slope != 0) logit += slope * double(token - position_of(args, sequence, query_row));
     weights.push_back(logit);
@@ -186,10 +187,10 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
     const int slot = int(token % shape.block_size);
     if (!sees_token(shape, args, sequence, query_row, token)) continue;
     const double weight =
-        weights[std::size_t(token - keys.begin)] / denominator * v_scale * token_scale(args.value_token_scales, block, slot);
+        weights[std::size_t(token - keys.begin)] / denominator * v_scale * token_scale(args.cache.value_token_scales, block, slot);
     for (int d = 0; d < head_size_v; ++d)
       result.out[std::size_t(d)] +=
-          weight * load_element(shape.kv, args.value_cache, value_index(shape, s, block, slot, kv_head, d));
+          weight * load_element(shape.kv, args.cache.values, value_index(shape, s, block, slot, kv_head, d));
   }
   return result;
 }
@@ -199,7 +200,7 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
 inline void decode(const DecodeShape& shape, const DecodeArgs& args) {
   const Strides s = strides(shape, args);
   const double divisor = args.out_scale != nullptr && size_of(shape.out) == 1 ? double(*args.out_scale) : 1;
-  for (int sequence = 0; sequence < args.num_seqs; ++sequence) {
+  for (int sequence = 0; sequence < args.batch.num_seqs; ++sequence) {
     if (!is_computed(shape, args, sequence)) continue;
     const RowRange rows = rows_of(args, sequence);
     for (int i = 0; i < rows.count; ++i) {

@@ -42,7 +42,8 @@ struct AxisText {
   static constexpr RuleText text = make();
 };
 
-using AllArchs = axis<Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12, Arch::sm80, Arch::sm90, Arch::host>;
+using AllArchs = axis<Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12, Arch::sm80, Arch::sm86, Arch::sm89,
+                      Arch::sm90, Arch::sm100, Arch::sm120, Arch::host>;
 
 /// "the device is gfx11; this build has kernels for gfx90a, gfx942, gfx950".
 template <class Machine, Arch DeviceArch>
@@ -63,6 +64,38 @@ struct ArchText {
   }
   static constexpr RuleText text = make();
 };
+
+/// "no kernel shape for head size 96 on gfx942": of `What`, which is a struct with a text, the value on a device.
+template <class What, int Value, Arch DeviceArch>
+struct NoShapeText {
+  static constexpr RuleText make() {
+    RuleText built;
+    built.add("no kernel shape for ");
+    built.add(What::text);
+    built.add(Value);
+    built.add(" on ");
+    built.add(DeviceArch);
+    return built;
+  }
+  static constexpr RuleText text = make();
+};
+struct HeadSize {
+  static constexpr const char* text = "head size ";
+};
+struct BlockSize {
+  static constexpr const char* text = "blocks of ";
+};
+
+/// Axis: the menu's values of What.
+template <class What, class Axis>
+const char* no_shape_for(int value, Arch device) {
+  const char* text = "no kernel shape on this device";
+  Axis::visit(value, [&](auto constant) {
+    AllArchs::visit(device,
+                    [&](auto arch) { text = NoShapeText<What, decltype(constant)::value, decltype(arch)::value>::text.data; });
+  });
+  return text;
+}
 
 template <class Machine>
 const char* no_kernel_for(Arch device) {

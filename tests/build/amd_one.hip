@@ -1,8 +1,8 @@
 // One configuration as AMD machine code, for a look at other options of the compiler than the menus' -O3.
 #include "hpa/hpa.hpp"
 
-using hpa::axis;
-using OneMenu = hpa::menu_for<axis<hpa::DType::bf16>, axis<64>, axis<16>, axis<hpa::Features::plain>, axis<hpa::DType::bf16>>;
+using OneMenu = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::head_sizes<64>, hpa::block_sizes<16>,
+                                        hpa::feature_sets<hpa::Features::plain>>;
 
 hpa::Verdict instantiate(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, hpa::Workspace workspace, hpa::Stream stream) {
   return hpa::decode<OneMenu>(shape, args, workspace, stream);

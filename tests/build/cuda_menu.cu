@@ -2,7 +2,8 @@
 #include "hpa/hpa.hpp"
 #include "support_table.hpp"
 
-static_assert(hpa::support_table::agrees<hpa::arch::DefaultMachine>({hpa::Arch::sm80, hpa::Arch::sm90}));
+static_assert(hpa::support_table::agrees<hpa::arch::DefaultMachine>({hpa::Arch::sm80, hpa::Arch::sm86, hpa::Arch::sm89, hpa::Arch::sm90,
+                                                                              hpa::Arch::sm100, hpa::Arch::sm120}));
 
 hpa::Verdict instantiate(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, const hpa::AppendArgs& append,
                          const hpa::CopyBlocksArgs& copy, const hpa::MergeArgs& merge, hpa::Workspace workspace,

@@ -22,13 +22,10 @@ using hpa::Verdict;
 using Text = std::string;
 
 using Machines = hpa::support_table::Machines;
-using Types = hpa::default_menu::query_types;
 /// The default menu's axes, for all machines; and with every type of KV.
-template <class KvTypes>
-using MenuWith = hpa::menu<Machines, Types, hpa::default_menu::head_sizes, hpa::default_menu::block_sizes,
-                           hpa::default_menu::feature_sets, KvTypes>;
-using DefaultMenu = MenuWith<hpa::default_menu::kv_types>;
-using EveryKvMenu = MenuWith<hpa::axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>>;
+using DefaultMenu = hpa::default_menu::with<hpa::machine<Machines>>;
+using EveryKvMenu =
+    DefaultMenu::with<hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>>;
 
 const DType types[] = {DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8};
 
@@ -97,7 +94,7 @@ template <class Menu>
 Groups refusals(const DecodeShape& shape, const Text& row) {
   Groups refusals;
   for (const Arch arch : hpa::detail::AllArchs::values) {
-    if (!Machines::runs_on(arch)) continue;
+    if (!hpa::arch::runs_on<Machines>(arch)) continue;
     if (const Verdict verdict = hpa::check<Menu>(shape, {arch, 100}); !verdict) refusals.add(reason(verdict, row), name(arch));
   }
   return refusals;
@@ -111,7 +108,7 @@ Text refusal(const DecodeShape& shape, const Text& row) {
   const Verdict one = hpa::check<Menu>(shape, {Arch::host, 100});
   Groups unanimous;
   for (const Arch arch : hpa::detail::AllArchs::values)
-    if (Machines::runs_on(arch)) unanimous.add(reason(one, row), name(arch));
+    if (hpa::arch::runs_on<Machines>(arch)) unanimous.add(reason(one, row), name(arch));
   return !one && all.text() == unanimous.text() ? reason(one, row) : "on " + all.text();
 }
 
@@ -216,7 +213,7 @@ std::vector<Candidate> gqa_ratios() {
 int main() {
   std::vector<Text> machines;
   for (const Arch arch : hpa::detail::AllArchs::values)
-    if (Machines::runs_on(arch)) machines.push_back(name(arch));
+    if (hpa::arch::runs_on<Machines>(arch)) machines.push_back(name(arch));
   std::printf("What `check` answers for the default menu on %s. Where no machine is named all give the same answer.\n\n",
               list(machines).c_str());
   std::printf("| | yes | no, and why |\n|---|---|---|\n");

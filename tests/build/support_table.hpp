@@ -7,15 +7,13 @@
 
 namespace hpa::support_table {
 
-struct Machines {
-  static constexpr bool runs_on(Arch arch) { return arch != Arch::gfx11 && arch != Arch::gfx12; }
-};
+using Machines = arch::Machines<arch::Cdna, arch::Nvidia, arch::HostMachine<arch::Cdna>>;
 
 /// Whether a platform's own machine runs on the same of its chips.
 template <class Machine>
 constexpr bool agrees(std::initializer_list<Arch> chips) {
   for (const Arch chip : chips)
-    if (Machine::runs_on(chip) != Machines::runs_on(chip)) return false;
+    if (arch::runs_on<Machine>(chip) != arch::runs_on<Machines>(chip)) return false;
   return true;
 }
 

@@ -92,9 +92,10 @@ TEMPLATE_LIST_TEST_CASE("a kernel with its own partition length does not balance
   using Config = hpa::Config<64, 16, DType::bf16, DType::bf16, 256>;
   PagedCase paged(balanced_case(DType::bf16, 8, 1, {300}));
   CHECK(hpa::workspace_bytes_with<Config, TestType>(paged.shape(), this_device()) == 0);
-  const Verdict verdict = paged.run(1 << 20, {}, [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream on) {
-    return hpa::plan_with<Config, TestType>(shape, args, workspace, on);
-  });
+  const Verdict verdict =
+      paged.run(1 << 20, {}, [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream on) {
+        return hpa::plan_with<Config, TestType>(shape, args.batch, workspace, on);
+      });
   CHECK(verdict.status == Status::unsupported);
   CHECK(std::string(verdict.field) == "split");
 }
@@ -102,7 +103,7 @@ TEMPLATE_LIST_TEST_CASE("a kernel with its own partition length does not balance
 TEMPLATE_LIST_TEST_CASE("a cache that is ready gives the same bits", "[balanced]", Machines) {
   using Menu = small_menu<TestType>;
   const auto call = [](const DecodeShape& shape, DecodeArgs args, Workspace workspace, Stream on) {
-    args.cache_is_ready = true;
+    args.allow_early_kv_loads = true;
     return hpa::paged_attention<Menu>(shape, args, workspace, on);
   };
   for (const Split split : {Split::by_length, Split::balanced})

@@ -32,9 +32,8 @@ using Bytes = std::vector<std::uint8_t>;
 /// All types of cache. No decode kernel is instantiated by a cache writer.
 template <class Machine>
 using cache_menu =
-    hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 80, 96, 128, 256, 576>, hpa::axis<16, 32, 48>,
-                  hpa::axis<hpa::Features::plain, hpa::Features::all>,
-                  hpa::axis<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>, Machine>;
+    hpa::default_menu::with<hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>,
+                            hpa::head_sizes<64, 80, 96, 128, 256, 576>, hpa::block_sizes<16, 32, 48>, hpa::machine<Machine>>;
 
 DecodeShape shape_of(DType type, int head_size, int block_size, int num_kv_heads) {
   DecodeShape shape;
@@ -141,15 +140,15 @@ void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t firs
     return buffer;
   };
   Buffer key = rows(key_token_stride, key_head_stride), value = rows(value_token_stride, value_head_stride);
-  args.key = key.device(), args.value = value.device();
-  args.key_cache = keys.pointer(), args.value_cache = values.pointer();
+  args.new_keys = key.device(), args.new_values = value.device();
+  args.cache.keys = keys.pointer(), args.cache.values = values.pointer();
   args.slot_mapping = slot_mapping.device_as<std::int64_t>();
   args.num_tokens = int(slots.size());
   if (padded) {
-    args.key_token_stride = key_token_stride, args.key_head_stride = key_head_stride;
-    args.value_token_stride = value_token_stride, args.value_head_stride = value_head_stride;
-    args.cache_key_block_stride = keys.block_stride, args.cache_key_head_stride = keys.head_stride;
-    args.cache_value_block_stride = values.block_stride, args.cache_value_head_stride = values.head_stride;
+    args.new_key_token_stride = key_token_stride, args.new_key_head_stride = key_head_stride;
+    args.new_value_token_stride = value_token_stride, args.new_value_head_stride = value_head_stride;
+    args.cache.key_block_stride = keys.block_stride, args.cache.key_head_stride = keys.head_stride;
+    args.cache.value_block_stride = values.block_stride, args.cache.value_head_stride = values.head_stride;
   }
 
   Bytes expected_keys = keys.memory.bytes(), expected_values = values.memory.bytes();
@@ -217,13 +216,14 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
     }
   }
   CopyBlocksArgs args;
-  args.key_cache = keys.pointer(), args.value_cache = values.pointer();
+  args.cache.keys = keys.pointer(), args.cache.values = values.pointer();
   args.block_pairs = block_pairs.device_as<std::int64_t>();
   args.num_pairs = int(pairs.size() / 2);
-  if (shape.token_scales) args.key_token_scales = key_scales.pointer(), args.value_token_scales = value_scales.pointer();
+  if (shape.token_scales)
+    args.cache.key_token_scales = key_scales.pointer(), args.cache.value_token_scales = value_scales.pointer();
   if (padded) {
-    args.key_block_stride = keys.block_stride, args.key_head_stride = keys.head_stride;
-    args.value_block_stride = values.block_stride, args.value_head_stride = values.head_stride;
+    args.cache.key_block_stride = keys.block_stride, args.cache.key_head_stride = keys.head_stride;
+    args.cache.value_block_stride = values.block_stride, args.cache.value_head_stride = values.head_stride;
   }
   const Verdict verdict = hpa::copy_blocks<cache_menu<Machine>>(shape, args, {});
   INFO(verdict.field << ": " << verdict.why);
@@ -316,18 +316,18 @@ void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
   Buffer scales = buffer_of(scale_values, guard);
 
   AppendArgs args;
-  args.key = key.memory.device(), args.value = value.memory.device();
-  args.key_cache = keys.pointer(), args.value_cache = values.pointer();
+  args.new_keys = key.memory.device(), args.new_values = value.memory.device();
+  args.cache.keys = keys.pointer(), args.cache.values = values.pointer();
   args.slot_mapping = slot_mapping.device_as<std::int64_t>();
   args.num_tokens = int(slots.size());
-  if (q.k_scale != 0.f) args.k_scale = scales.device_as<float>();
-  if (q.v_scale != 0.f) args.v_scale = scales.device_as<float>() + 1;
-  if (q.token_scales) args.key_token_scales = key_scales.pointer(), args.value_token_scales = value_scales.pointer();
+  if (q.k_scale != 0.f) args.cache.k_scale = scales.device_as<float>();
+  if (q.v_scale != 0.f) args.cache.v_scale = scales.device_as<float>() + 1;
+  if (q.token_scales) args.cache.key_token_scales = key_scales.pointer(), args.cache.value_token_scales = value_scales.pointer();
   if (q.padded) {
-    args.key_token_stride = key.token_stride, args.key_head_stride = key.head_stride;
-    args.value_token_stride = value.token_stride, args.value_head_stride = value.head_stride;
-    args.cache_key_block_stride = keys.block_stride, args.cache_key_head_stride = keys.head_stride;
-    args.cache_value_block_stride = values.block_stride, args.cache_value_head_stride = values.head_stride;
+    args.new_key_token_stride = key.token_stride, args.new_key_head_stride = key.head_stride;
+    args.new_value_token_stride = value.token_stride, args.new_value_head_stride = value.head_stride;
+    args.cache.key_block_stride = keys.block_stride, args.cache.key_head_stride = keys.head_stride;
+    args.cache.value_block_stride = values.block_stride, args.cache.value_head_stride = values.head_stride;
   }
   std::vector<Buffer*> buffers = {&keys.memory, &values.memory, &key_scales.memory, &value_scales.memory,
                                   &key.memory,  &value.memory,  &slot_mapping,      &scales};
@@ -447,11 +447,11 @@ TEMPLATE_LIST_TEST_CASE("append divides by the scale: a product with the recipro
     const Buffer slot_mapping = buffer_of(slots, Guard::end), scales = buffer_of(std::vector<float>{scale}, Guard::end);
     for (Buffer* buffer : {&rows, &keys, &values}) buffer->upload();
     AppendArgs args;
-    args.key = args.value = rows.device();
-    args.key_cache = keys.device(), args.value_cache = values.device();
+    args.new_keys = args.new_values = rows.device();
+    args.cache.keys = keys.device(), args.cache.values = values.device();
     args.slot_mapping = slot_mapping.device_as<std::int64_t>();
     args.num_tokens = tokens;
-    args.k_scale = args.v_scale = scales.device_as<float>();
+    args.cache.k_scale = args.cache.v_scale = scales.device_as<float>();
     REQUIRE(hpa::append<cache_menu<TestType>>(shape, args, {}));
     for (Buffer* buffer : {&keys, &values}) buffer->download();
     Bytes keys_due = keys.bytes(), values_due = values.bytes();
@@ -533,14 +533,11 @@ TEMPLATE_LIST_TEST_CASE("F77: what append writes is what decode reads", "[cache]
         for (std::size_t i = 0; i < cache->size() / 2; ++i) std::memcpy(cache->data() + 2 * i, "\xff\x7f", 2);
       const Buffer slot_mapping = buffer_of(slots, Guard::end);
       for (Buffer* buffer : {&paged.key_cache, &paged.value_cache, &key, &value}) buffer->upload();
-      const hpa::DecodeArgs layer = paged.args();
       AppendArgs args;
-      args.key = key.device(), args.value = value.device();
-      args.key_cache = paged.key_cache.device(), args.value_cache = paged.value_cache.device();
+      args.new_keys = key.device(), args.new_values = value.device();
+      args.cache = paged.args().cache;
       args.slot_mapping = slot_mapping.device_as<std::int64_t>();
       args.num_tokens = int(tokens.size());
-      args.cache_key_block_stride = layer.key_block_stride, args.cache_key_head_stride = layer.key_head_stride;
-      args.cache_value_block_stride = layer.value_block_stride, args.cache_value_head_stride = layer.value_head_stride;
       REQUIRE(hpa::append<full_menu<TestType>>(paged.shape(), args, {}));
       for (Buffer* cache : {&paged.key_cache, &paged.value_cache}) cache->download();
       CHECK((paged.key_cache.bytes() == keys_due));
@@ -557,7 +554,7 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   const Bytes before = cache.memory.bytes();
   Buffer slots(64, 8, Guard::end);
   AppendArgs append;
-  append.key = append.value = append.key_cache = append.value_cache = cache.memory.device();
+  append.new_keys = append.new_values = append.cache.keys = append.cache.values = cache.memory.device();
   append.slot_mapping = slots.device_as<std::int64_t>();
   append.num_tokens = 4;
   const auto refused_append = [&](const char* field, Status status, const std::function<void(DecodeShape&, AppendArgs&)>& spoil) {
@@ -575,53 +572,54 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   };
   refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = 0; });
   refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = -3; });
-  refused_append("key", bad, [](DecodeShape&, AppendArgs& a) { a.key = nullptr; });
-  refused_append("key", bad, [&](DecodeShape&, AppendArgs& a) { a.key = off(a.key, 8); });
-  refused_append("value", bad, [](DecodeShape&, AppendArgs& a) { a.value = nullptr; });
-  refused_append("key_cache", bad, [](DecodeShape&, AppendArgs& a) { a.key_cache = nullptr; });
-  refused_append("value_cache", bad, [&](DecodeShape&, AppendArgs& a) { a.value_cache = off(a.value_cache, 4); });
+  refused_append("new_keys", bad, [](DecodeShape&, AppendArgs& a) { a.new_keys = nullptr; });
+  refused_append("new_keys", bad, [&](DecodeShape&, AppendArgs& a) { a.new_keys = off(a.new_keys, 8); });
+  refused_append("new_values", bad, [](DecodeShape&, AppendArgs& a) { a.new_values = nullptr; });
+  refused_append("keys", bad, [](DecodeShape&, AppendArgs& a) { a.cache.keys = nullptr; });
+  refused_append("values", bad, [&](DecodeShape&, AppendArgs& a) { a.cache.values = off(a.cache.values, 4); });
   refused_append("slot_mapping", bad, [](DecodeShape&, AppendArgs& a) { a.slot_mapping = nullptr; });
-  refused_append("key_head_stride", bad, [](DecodeShape&, AppendArgs& a) { a.key_head_stride = 60; });
-  refused_append("key_token_stride", bad, [](DecodeShape&, AppendArgs& a) { a.key_token_stride = 100; });
-  refused_append("value_token_stride", bad, [](DecodeShape&, AppendArgs& a) { a.value_token_stride = 132; });
-  refused_append("cache_key_block_stride", bad, [](DecodeShape&, AppendArgs& a) { a.cache_key_block_stride = 2040; });
-  refused_append("cache_value_head_stride", bad, [](DecodeShape&, AppendArgs& a) { a.cache_value_head_stride = 1016; });
+  refused_append("new_key_head_stride", bad, [](DecodeShape&, AppendArgs& a) { a.new_key_head_stride = 60; });
+  refused_append("new_key_token_stride", bad, [](DecodeShape&, AppendArgs& a) { a.new_key_token_stride = 100; });
+  refused_append("new_value_token_stride", bad, [](DecodeShape&, AppendArgs& a) { a.new_value_token_stride = 132; });
+  refused_append("key_block_stride", bad, [](DecodeShape&, AppendArgs& a) { a.cache.key_block_stride = 2040; });
+  refused_append("value_head_stride", bad, [](DecodeShape&, AppendArgs& a) { a.cache.value_head_stride = 1016; });
   refused_append("head_size", none, [](DecodeShape& s, AppendArgs&) { s.head_size = 88; });
   refused_append("kv", none, [](DecodeShape& s, AppendArgs&) { s.kv = DType::bf16; });
   float* const scales = slots.device_as<float>();
-  refused_append("k_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.k_scale = scales; });
-  refused_append("v_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.v_scale = scales; });
-  refused_append("k_scale", bad,
-                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::e4m3_ocp, a.k_scale = static_cast<float*>(off(scales, 2)); });
+  refused_append("k_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.cache.k_scale = scales; });
+  refused_append("v_scale", bad, [&](DecodeShape&, AppendArgs& a) { a.cache.v_scale = scales; });
+  refused_append("k_scale", bad, [&](DecodeShape& s, AppendArgs& a) {
+    s.kv = DType::e4m3_ocp, a.cache.k_scale = static_cast<float*>(off(scales, 2));
+  });
   refused_append("v_scale", bad,
-                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.v_scale = static_cast<float*>(off(scales, 1)); });
-  refused_append("key_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.key_token_scales = scales; });
+                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.cache.v_scale = static_cast<float*>(off(scales, 1)); });
+  refused_append("key_token_scales", bad,
+                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.cache.key_token_scales = scales; });
   refused_append("value_token_scales", bad,
-                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.value_token_scales = scales; });
-  refused_append("key_token_scales", bad, [&](DecodeShape&, AppendArgs& a) { a.key_token_scales = scales; });
+                 [&](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.cache.value_token_scales = scales; });
+  refused_append("key_token_scales", bad, [&](DecodeShape&, AppendArgs& a) { a.cache.key_token_scales = scales; });
   const auto with_token_scales = [&](DecodeShape& s, AppendArgs& a) {
     s.kv = DType::i8, s.token_scales = true;
-    a.key_token_scales = a.value_token_scales = scales;
+    a.cache.key_token_scales = a.cache.value_token_scales = scales;
   };
   refused_append("key_token_scales", bad,
-                 [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.key_token_scales = nullptr; });
+                 [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.cache.key_token_scales = nullptr; });
   refused_append("value_token_scales", bad,
-                 [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.value_token_scales = nullptr; });
+                 [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.cache.value_token_scales = nullptr; });
   refused_append("value_token_scales", bad, [&](DecodeShape& s, AppendArgs& a) {
-    with_token_scales(s, a), a.value_token_scales = static_cast<float*>(off(scales, 2));
+    with_token_scales(s, a), a.cache.value_token_scales = static_cast<float*>(off(scales, 2));
   });
-  refused_append("k_scale", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.k_scale = scales; });
-  refused_append("v_scale", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.v_scale = scales; });
+  refused_append("k_scale", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.cache.k_scale = scales; });
+  refused_append("v_scale", bad, [&](DecodeShape& s, AppendArgs& a) { with_token_scales(s, a), a.cache.v_scale = scales; });
   refused_append("token_scales", none, [&](DecodeShape& s, AppendArgs&) { s.kv = DType::e5m2_ocp, s.token_scales = true; });
-  refused_append("cache_key_head_stride", bad,
-                 [](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.cache_key_head_stride = 1032; });
+  refused_append("key_head_stride", bad, [](DecodeShape& s, AppendArgs& a) { s.kv = DType::i8, a.cache.key_head_stride = 1032; });
 
   DecodeShape eight_bits = shape;
   eight_bits.kv = DType::e4m3_ocp;
   CHECK(hpa::append(eight_bits, append, {}).field == std::string("kv"));  // this menu has no 8-bit KV
 
   CopyBlocksArgs copy;
-  copy.key_cache = copy.value_cache = cache.memory.device();
+  copy.cache.keys = copy.cache.values = cache.memory.device();
   copy.block_pairs = slots.device_as<std::int64_t>();
   copy.num_pairs = 2;
   const auto refused_copy = [&](const char* field, Status status, const std::function<void(DecodeShape&, CopyBlocksArgs&)>& spoil) {
@@ -635,19 +633,20 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   };
   refused_copy("num_pairs", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.num_pairs = 0; });
   refused_copy("block_pairs", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.block_pairs = nullptr; });
-  refused_copy("key_cache", bad, [&](DecodeShape&, CopyBlocksArgs& a) { a.key_cache = off(a.key_cache, 2); });
-  refused_copy("value_cache", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.value_cache = nullptr; });
-  refused_copy("value_block_stride", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.value_block_stride = 8; });
+  refused_copy("keys", bad, [&](DecodeShape&, CopyBlocksArgs& a) { a.cache.keys = off(a.cache.keys, 2); });
+  refused_copy("values", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.cache.values = nullptr; });
+  refused_copy("value_block_stride", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.cache.value_block_stride = 8; });
   refused_copy("key_head_stride", bad,
-               [](DecodeShape&, CopyBlocksArgs& a) { a.key_head_stride = 1028, a.key_block_stride = 4096; });
+               [](DecodeShape&, CopyBlocksArgs& a) { a.cache.key_head_stride = 1028, a.cache.key_block_stride = 4096; });
   refused_copy("key_token_scales", bad, [](DecodeShape& s, CopyBlocksArgs&) { s.kv = DType::i8, s.token_scales = true; });
+  refused_copy("value_token_scales", bad, [&](DecodeShape& s, CopyBlocksArgs& a) {
+    s.kv = DType::i8, s.token_scales = true, a.cache.key_token_scales = scales;
+  });
   refused_copy("value_token_scales", bad,
-               [&](DecodeShape& s, CopyBlocksArgs& a) { s.kv = DType::i8, s.token_scales = true, a.key_token_scales = scales; });
-  refused_copy("value_token_scales", bad,
-               [&](DecodeShape& s, CopyBlocksArgs& a) { s.kv = DType::i8, a.value_token_scales = scales; });
+               [&](DecodeShape& s, CopyBlocksArgs& a) { s.kv = DType::i8, a.cache.value_token_scales = scales; });
   refused_copy("key_token_scales", bad, [&](DecodeShape& s, CopyBlocksArgs& a) {
-    s.kv = DType::i8, s.token_scales = true, a.value_token_scales = scales;
-    a.key_token_scales = static_cast<float*>(off(scales, 3));
+    s.kv = DType::i8, s.token_scales = true, a.cache.value_token_scales = scales;
+    a.cache.key_token_scales = static_cast<float*>(off(scales, 3));
   });
   refused_copy("block_size", none, [](DecodeShape& s, CopyBlocksArgs&) { s.block_size = 64; });
   cache.memory.download();

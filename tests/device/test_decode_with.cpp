@@ -120,7 +120,7 @@ TEMPLATE_LIST_TEST_CASE("what a Config is not for is refused", "[decode_with]", 
     INFO("expected: " << field);
     CHECK(hpa::workspace_bytes_with<Kernel, TestType>(paged.shape(), this_device()) == 0);
     const auto planned = [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
-      return hpa::plan_with<Kernel, TestType>(shape, args, workspace, stream);
+      return hpa::plan_with<Kernel, TestType>(shape, args.batch, workspace, stream);
     };
     const auto decoded = [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
       return hpa::decode_with<Kernel, TestType>(shape, args, workspace, stream);
@@ -149,7 +149,7 @@ TEMPLATE_LIST_TEST_CASE("a plan for other partitions is reported and nothing is 
   Verdict error;
   REQUIRE(paged.run(hpa::workspace_bytes_with<Planned, TestType>(paged.shape(), this_device()), {},
                     [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
-                      if (const Verdict verdict = hpa::plan_with<Planned, TestType>(shape, args, workspace, stream); !verdict)
+                      if (const Verdict verdict = hpa::plan_with<Planned, TestType>(shape, args.batch, workspace, stream); !verdict)
                         return verdict;
                       const Verdict verdict = hpa::decode_with<Decoded, TestType>(shape, args, workspace, stream);
                       error = hpa::workspace_error(workspace, stream);

@@ -94,9 +94,12 @@ void expect_refused(const char* field, Status status, const std::function<void(D
     CHECK(std::string(verdict.why) != "");
   };
   const std::size_t bytes = hpa::workspace_bytes<Menu>(paged.shape(), this_device());
+  bool concerns_plan = true;
   (void)paged.run(bytes, {}, [&](DecodeShape shape, DecodeArgs args, Workspace workspace, hpa::Stream stream) {
     spoil(shape, args, workspace);
-    refused(hpa::plan<Menu>(shape, args, workspace, stream));
+    // plan looks at the shape, the batch and the workspace; what only a layer has is not its business.
+    concerns_plan = field == std::string("workspace") || !hpa::check<Menu>(shape, args.batch, this_device());
+    if (concerns_plan) refused(hpa::plan<Menu>(shape, args.batch, workspace, stream));
     refused(hpa::decode<Menu>(shape, args, workspace, stream));
     refused(hpa::paged_attention<Menu>(shape, args, workspace, stream));
     return Verdict{};
@@ -105,6 +108,11 @@ void expect_refused(const char* field, Status status, const std::function<void(D
   CHECK(paged.write_where_none_is_due() == "");
   const std::vector<std::uint8_t> left = paged.workspace.bytes();
   CHECK(std::all_of(left.begin(), left.end(), [](std::uint8_t byte) { return byte == 0xff; }));
+  if (concerns_plan) return;
+  CHECK(paged.run(std::size_t{1} << 20, {}, [&](DecodeShape shape, DecodeArgs args, Workspace workspace, hpa::Stream stream) {
+    spoil(shape, args, workspace);
+    return hpa::plan<Menu>(shape, args.batch, workspace, stream);
+  }));
 }
 
 template <class T>
@@ -143,42 +151,42 @@ TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anythin
   refuse("soft_cap", bad, [](S s, A a, W) { s.soft_cap = true, a.soft_cap = -1.f; });
   refuse("sinks", bad, [](S s, A, W) { s.sinks = true; });
   refuse("tree_masks", bad, [](S s, A, W) { s.tree_mask = true; });
-  refuse("num_seqs", bad, [](S, A a, W) { a.num_seqs = 0; });
-  refuse("num_seqs", bad, [](S, A a, W) { a.num_seqs = -1; });
+  refuse("num_seqs", bad, [](S, A a, W) { a.batch.num_seqs = 0; });
+  refuse("num_seqs", bad, [](S, A a, W) { a.batch.num_seqs = -1; });
   refuse("num_seqs", bad, [](S s, A, W) { s.max_seqs = 1; });
-  refuse("block_table_width", bad, [](S, A a, W) { a.block_table_width = 0; });
+  refuse("block_table_width", bad, [](S, A a, W) { a.batch.block_table_width = 0; });
   refuse("query", bad, [](S, A a, W) { a.query = nullptr; });
   refuse("query", bad, [](S, A a, W) { a.query = moved(a.query, 8); });
-  refuse("key_cache", bad, [](S, A a, W) { a.key_cache = nullptr; });
-  refuse("key_cache", bad, [](S, A a, W) { a.key_cache = moved(a.key_cache, 2); });
-  refuse("value_cache", bad, [](S, A a, W) { a.value_cache = nullptr; });
-  refuse("value_cache", bad, [](S, A a, W) { a.value_cache = moved(a.value_cache, 8); });
+  refuse("keys", bad, [](S, A a, W) { a.cache.keys = nullptr; });
+  refuse("keys", bad, [](S, A a, W) { a.cache.keys = moved(a.cache.keys, 2); });
+  refuse("values", bad, [](S, A a, W) { a.cache.values = nullptr; });
+  refuse("values", bad, [](S, A a, W) { a.cache.values = moved(a.cache.values, 8); });
   refuse("out", bad, [](S, A a, W) { a.out = nullptr; });
   refuse("out", bad, [](S, A a, W) { a.out = moved(a.out, 4); });
   refuse("lse", bad, [](S, A a, W) { a.lse = nullptr; });
   refuse("lse", bad, [](S, A a, W) { a.lse = moved(a.lse, 2); });
   refuse("lse", bad, [](S s, A, W) { s.lse = false; });
-  refuse("block_tables", bad, [](S, A a, W) { a.block_tables = nullptr; });
-  refuse("block_tables", bad, [](S, A a, W) { a.block_tables = moved(a.block_tables, 1); });
-  refuse("seq_lens", bad, [](S, A a, W) { a.seq_lens = nullptr; });
-  refuse("query_start_loc", bad, [](S, A a, W) { a.query_start_loc = moved(a.seq_lens, 2); });
+  refuse("block_tables", bad, [](S, A a, W) { a.batch.block_tables = nullptr; });
+  refuse("block_tables", bad, [](S, A a, W) { a.batch.block_tables = moved(a.batch.block_tables, 1); });
+  refuse("seq_lens", bad, [](S, A a, W) { a.batch.seq_lens = nullptr; });
+  refuse("query_start_loc", bad, [](S, A a, W) { a.batch.query_start_loc = moved(a.batch.seq_lens, 2); });
   refuse("alibi_slopes", bad, [](S s, A, W) { s.alibi = true; });
   refuse("alibi_slopes", bad, [](S, A a, W) { a.alibi_slopes = a.lse; });
-  refuse("window", bad, [](S, A a, W) { a.window = 16; });
-  refuse("k_scale", bad, [](S, A a, W) { a.k_scale = a.lse; });
+  refuse("window", bad, [](S, A a, W) { a.batch.window = 16; });
+  refuse("k_scale", bad, [](S, A a, W) { a.cache.k_scale = a.lse; });
   refuse("out_scale", bad, [](S, A a, W) { a.out_scale = a.lse; });
   refuse("scale", bad, [](S, A a, W) { a.scale = std::nanf(""); });
   refuse("query_head_stride", bad, [](S, A a, W) { a.query_head_stride = 32; });
   refuse("query_row_stride", bad, [](S, A a, W) { a.query_row_stride = 4 * 64 - 8; });
   refuse("query_row_stride", bad, [](S, A a, W) { a.query_row_stride += 4; });
   refuse("query_row_stride", bad, [](S, A a, W) { a.query_row_stride = -512; });
-  refuse("key_head_stride", bad, [](S, A a, W) { a.key_head_stride = 512; });
-  refuse("key_block_stride", bad, [](S, A a, W) { a.key_block_stride = 2 * 1024 - 8; });
-  refuse("value_head_stride", bad, [](S, A a, W) { a.value_head_stride += 4, a.value_block_stride += 8; });
-  refuse("value_block_stride", bad, [](S, A a, W) { a.value_block_stride = 1024 + 512; });
+  refuse("key_head_stride", bad, [](S, A a, W) { a.cache.key_head_stride = 512; });
+  refuse("key_block_stride", bad, [](S, A a, W) { a.cache.key_block_stride = 2 * 1024 - 8; });
+  refuse("value_head_stride", bad, [](S, A a, W) { a.cache.value_head_stride += 4, a.cache.value_block_stride += 8; });
+  refuse("value_block_stride", bad, [](S, A a, W) { a.cache.value_block_stride = 1024 + 512; });
   refuse("out_head_stride", bad, [](S, A a, W) { a.out_head_stride = 62; });
   refuse("out_row_stride", bad, [](S, A a, W) { a.out_row_stride = 4 * 64 - 4; });
-  refuse("block_table_row_stride", bad, [](S, A a, W) { a.block_table_row_stride = a.block_table_width - 1; });
+  refuse("block_table_row_stride", bad, [](S, A a, W) { a.batch.block_table_row_stride = a.batch.block_table_width - 1; });
   refuse("workspace", bad, [](S, A, W w) { w.data = nullptr; });
   refuse("workspace", bad, [](S, A, W w) { w.data = moved(w.data, 8); });
   refuse("workspace", Status::workspace_too_small, [](S, A, W w) { --w.bytes; });
@@ -317,7 +325,7 @@ TEMPLATE_LIST_TEST_CASE("a workspace that holds no plan, or another shape's, is 
   const auto planned_with = [](const std::function<void(DecodeShape&, DecodeArgs&)>& change) {
     return [change](DecodeShape shape, DecodeArgs args, Workspace workspace) {
       change(shape, args);
-      return hpa::plan<Menu>(shape, args, workspace, {});
+      return hpa::plan<Menu>(shape, args.batch, workspace, {});
     };
   };
   expect_nothing("no plan", [](DecodeShape, DecodeArgs, Workspace) { return Verdict{}; });
@@ -329,8 +337,8 @@ TEMPLATE_LIST_TEST_CASE("a workspace that holds no plan, or another shape's, is 
   expect_nothing("max_seqs", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_seqs = 3; }));
   expect_nothing("max_seq_len", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_seq_len = 601; }));
   expect_nothing("max_total_kv_tokens", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_total_kv_tokens = 650; }));
-  expect_nothing("num_seqs", planned_with([](DecodeShape&, DecodeArgs& a) { a.num_seqs = 2; }));
+  expect_nothing("num_seqs", planned_with([](DecodeShape&, DecodeArgs& a) { a.batch.num_seqs = 2; }));
   expect_nothing("partition size", [](DecodeShape shape, DecodeArgs args, Workspace workspace) {
-    return hpa::plan_with<Coarse, TestType>(shape, args, workspace, {});
+    return hpa::plan_with<Coarse, TestType>(shape, args.batch, workspace, {});
   });
 }

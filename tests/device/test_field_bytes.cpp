@@ -6,7 +6,6 @@
 
 #include "probes.hpp"
 
-using hpa::axis;
 using hpa::Config;
 using hpa::DecodeArgs;
 using hpa::DecodeShape;
@@ -29,17 +28,19 @@ using hpa::test::tolerance_of;
 namespace {
 
 #if defined(HPA_TEST_FEWER_TYPES)
-using Fp8Types = axis<DType::e4m3_fnuz>;
+using Fp8Types = hpa::kv_types<DType::e4m3_fnuz>;
 #else
-using Fp8Types = axis<DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp>;
+using Fp8Types = hpa::kv_types<DType::e4m3_fnuz, DType::e4m3_ocp, DType::e5m2_ocp>;
 #endif
 constexpr auto& fp8_types = Fp8Types::values;
 
 template <class Machine>
-using bytes_menu = hpa::menu_for<axis<DType::f16>, axis<64>, axis<16>, axis<Features::plain, Features::all>, Fp8Types, Machine>;
+using bytes_menu =
+    hpa::default_menu::with<hpa::query_types<DType::f16>, Fp8Types, hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::machine<Machine>>;
 
 template <class Machine>
-using i8_menu = hpa::menu_for<axis<DType::f16>, axis<64>, axis<16>, axis<Features::all>, axis<DType::i8>, Machine>;
+using i8_menu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::i8>, hpa::head_sizes<64>,
+                                        hpa::block_sizes<16>, hpa::feature_sets<Features::all>, hpa::machine<Machine>>;
 
 CaseSpec bytes_case(DType kv, int num_heads, int num_kv_heads, std::vector<int> seq_lens) {
   CaseSpec spec = small_case(DType::f16, num_heads, num_kv_heads, std::move(seq_lens));
@@ -209,7 +210,7 @@ TEMPLATE_LIST_TEST_CASE("F82: one block and one head, where as many scales would
   expect_right<i8_menu<TestType>>(token);
   CHECK(hpa::test::distance(token, both) < tolerance_of(DType::f16).out);
   DecodeArgs args = token.args();
-  args.value_token_scales = nullptr;
+  args.cache.value_token_scales = nullptr;
   CHECK(hpa::check<i8_menu<TestType>>(token.shape(), args, this_device()).field == std::string("value_token_scales"));
   DecodeShape shape = token.shape();
   shape.token_scales = false;

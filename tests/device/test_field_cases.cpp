@@ -39,8 +39,7 @@ namespace {
 const float infinity = std::numeric_limits<float>::infinity();
 
 template <class Machine>
-using alibi_menu = hpa::menu_for<hpa::axis<DType::bf16>, hpa::axis<128>, hpa::axis<16, 32>,
-                                 hpa::axis<hpa::Features::plain, hpa::Features::all>, hpa::axis<DType::bf16>, Machine>;
+using alibi_menu = hpa::default_menu::with<hpa::query_types<DType::bf16>, hpa::head_sizes<128>, hpa::machine<Machine>>;
 
 /// A batch of one type with head size 128 and the given block size.
 CaseSpec large_case(DType type, int block_size, int num_heads, int num_kv_heads, std::vector<int> seq_lens) {
@@ -351,7 +350,7 @@ TEMPLATE_LIST_TEST_CASE("F53: a batch that shrinks, with the ids of live pages l
   for (int sequence = 0; sequence < 3; ++sequence) CHECK((paged.result_of(sequence) == results[std::size_t(sequence)]));
   REQUIRE(paged.run(hpa::workspace_bytes<plain_menu<TestType>>(paged.shape(), this_device()), {},
                     [](const DecodeShape& shape, DecodeArgs args, Workspace workspace, hpa::Stream stream) {
-                      args.num_seqs = 3;
+                      args.batch.num_seqs = 3;
                       return hpa::paged_attention<plain_menu<TestType>>(shape, args, workspace, stream);
                     }));
   for (int sequence = 0; sequence < 3; ++sequence) CHECK((paged.result_of(sequence) == results[std::size_t(sequence)]));

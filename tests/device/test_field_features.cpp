@@ -132,7 +132,7 @@ TEMPLATE_LIST_TEST_CASE("F70: a plan for one query length and a run with another
                       [&](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
                         DecodeShape other = shape;
                         other.max_query_len = planned;
-                        if (const Verdict verdict = hpa::plan<Menu>(other, args, workspace, stream); !verdict) return verdict;
+                        if (const Verdict verdict = hpa::plan<Menu>(other, args.batch, workspace, stream); !verdict) return verdict;
                         const Verdict verdict = hpa::decode<Menu>(shape, args, workspace, stream);
                         error = hpa::workspace_error(workspace, stream);
                         return verdict;
@@ -193,12 +193,12 @@ TEMPLATE_LIST_TEST_CASE("F88: what means no window", "[field]", Machines) {
   DecodeShape shape = paged.shape();
   DecodeArgs args = paged.args();
   for (const int window : {-1, 1, 600}) {  // a window that nobody asked for
-    args.window = window;
+    args.batch.window = window;
     CHECK(hpa::check<Menu>(shape, args, this_device()).field == std::string("window"));
   }
   shape.sliding_window = true;
   for (const int window : {0, -1, std::numeric_limits<int>::min()}) {  // and one that is none
-    args.window = window;
+    args.batch.window = window;
     CHECK(hpa::check<Menu>(shape, args, this_device()).field == std::string("window"));
   }
   CaseSpec spec = paged.spec;

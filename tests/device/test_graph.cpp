@@ -33,7 +33,7 @@ using hpa::test::Findings;
 using hpa::test::Guard;
 using hpa::test::PagedCase;
 using Lengths = std::vector<int>;
-using Menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64, 128>, hpa::axis<16>>;
+using Menu = hpa::default_menu::with<hpa::block_sizes<16>>;
 
 class OwnStream {
  public:
@@ -240,15 +240,15 @@ TEST_CASE("append and copy_blocks are captured and follow their slots and pairs"
   const std::vector<Buffer*> buffers = {&key, &value, &key_cache, &value_cache, &slots, &block_pairs};
 
   hpa::AppendArgs append;
-  append.key = key.device();
-  append.value = value.device();
-  append.key_cache = key_cache.device();
-  append.value_cache = value_cache.device();
+  append.new_keys = key.device();
+  append.new_values = value.device();
+  append.cache.keys = key_cache.device();
+  append.cache.values = value_cache.device();
   append.slot_mapping = slots.device_as<std::int64_t>();
   append.num_tokens = tokens;
   hpa::CopyBlocksArgs copy;
-  copy.key_cache = key_cache.device();
-  copy.value_cache = value_cache.device();
+  copy.cache.keys = key_cache.device();
+  copy.cache.values = value_cache.device();
   copy.block_pairs = block_pairs.device_as<std::int64_t>();
   copy.num_pairs = pairs;
 

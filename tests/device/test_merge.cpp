@@ -29,8 +29,8 @@ using hpa::test::this_device;
 namespace {
 
 template <class Machine>
-using merge_menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
-                                 hpa::axis<DType::f16, DType::bf16>, Machine>;
+using merge_menu = hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>,
+                                           hpa::machine<Machine>>;
 const float infinity = std::numeric_limits<float>::infinity();
 constexpr std::uint8_t sentinel = 0xfd;
 
@@ -345,10 +345,10 @@ struct Part {
       seq_lens.as<std::int32_t>()[i] = std::clamp(paged.spec.seq_lens[std::size_t(i)] - first * block_size, 0, (end - first) * block_size);
     out.fill(0xff), lse.fill(0xff);
     for (Buffer* buffer : {&out, &lse, &seq_lens}) buffer->upload();
-    args.block_table_row_stride = paged.strides().table_row;
-    args.block_tables += first;
-    args.block_table_width = std::min(end, whole.block_table_width) - first;
-    args.seq_lens = on_device ? seq_lens.device_as<std::int32_t>() : seq_lens.as<std::int32_t>();
+    args.batch.block_table_row_stride = paged.strides().table_row;
+    args.batch.block_tables += first;
+    args.batch.block_table_width = std::min(end, whole.batch.block_table_width) - first;
+    args.batch.seq_lens = on_device ? seq_lens.device_as<std::int32_t>() : seq_lens.as<std::int32_t>();
     args.out = on_device ? out.device() : out.data();
     args.lse = on_device ? lse.device_as<float>() : lse.as<float>();
   }
@@ -495,7 +495,7 @@ TEST_CASE("merge_states refuses what it cannot do, by name, and touches nothing"
       CHECK(std::string(verdict.why) != "");
     }
   }
-  using OneType = hpa::menu_for<hpa::axis<DType::bf16>>;
+  using OneType = hpa::default_menu::with<hpa::query_types<DType::bf16>>;
   CHECK(std::string(hpa::check<OneType>(good_args(), this_device()).field) == "state_type");
   CHECK(std::string(hpa::check(good_args(), {hpa::Arch::gfx12, 8}).field) == "device");
   CHECK(std::string(hpa::check(good_args(), {this_device().arch, 0}).field) == "device");

@@ -19,11 +19,12 @@ using hpa::test::small_case;
 namespace {
 
 template <class Machine>
-using nan_menu = hpa::menu_for<hpa::axis<DType::bf16>, hpa::axis<64>, hpa::axis<16>, hpa::axis<Features::all>,
-                               hpa::axis<DType::bf16, DType::e4m3_ocp, DType::i8>, Machine>;
+using nan_menu =
+    hpa::default_menu::with<hpa::query_types<DType::bf16>, hpa::kv_types<DType::bf16, DType::e4m3_ocp, DType::i8>,
+                            hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<Features::all>, hpa::machine<Machine>>;
 template <class Machine>
-using merge_menu = hpa::menu_for<hpa::axis<DType::f16, DType::bf16>, hpa::axis<64>, hpa::axis<16>, hpa::axis<Features::plain>,
-                                 hpa::axis<DType::f16, DType::bf16>, Machine>;
+using merge_menu =
+    hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
 
 CaseSpec case_of(DType kv) {
   CaseSpec spec = small_case(DType::bf16, 4, 2, {5, 700});  // one row is cut

@@ -14,7 +14,7 @@
 #include "catch.hpp"
 #include "paged_case.hpp"
 
-using hpa::DecodeArgs;
+using hpa::Batch;
 using hpa::DecodeShape;
 using hpa::Device;
 using hpa::DType;
@@ -32,10 +32,9 @@ using hpa::test::Guard;
 namespace {
 
 #if defined(HPA_PLATFORM_HOST)
-using Menus =
-    std::tuple<hpa::default_menu,
-               hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>,
-                             hpa::axis<DType::f16>, hpa::arch::HostMachine<hpa::arch::Nvidia>>>;
+using Menus = std::tuple<hpa::default_menu, hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>,
+                                                                    hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>,
+                                                                    hpa::machine<hpa::arch::HostMachine<hpa::arch::Nvidia>>>>;
 #else
 using Menus = std::tuple<hpa::default_menu>;
 #endif
@@ -90,16 +89,13 @@ class Planned {
   template <class Menu>
   Verdict plan() {
     Buffer lengths = upload(lengths_), starts = upload(starts_);
-    DecodeArgs args;
-    // Nothing of a layer is looked at: these lead nowhere.
-    args.query = args.key_cache = args.value_cache = reinterpret_cast<const void*>(std::uintptr_t{0x1000});
-    args.out = reinterpret_cast<void*>(std::uintptr_t{0x1000});
-    args.block_tables = reinterpret_cast<const std::int32_t*>(std::uintptr_t{0x1000});
-    args.seq_lens = reinterpret_cast<const std::int32_t*>(lengths.device());
-    args.query_start_loc = starts_.empty() ? nullptr : reinterpret_cast<const std::int32_t*>(starts.device());
-    args.num_seqs = int(lengths_.size());
-    args.block_table_width = width_;
-    const Verdict verdict = hpa::plan<Menu>(shape_, args, workspace(), {});
+    Batch batch;
+    batch.block_tables = reinterpret_cast<const std::int32_t*>(std::uintptr_t{0x1000});  // not read: leads nowhere
+    batch.seq_lens = reinterpret_cast<const std::int32_t*>(lengths.device());
+    batch.query_start_loc = starts_.empty() ? nullptr : reinterpret_cast<const std::int32_t*>(starts.device());
+    batch.num_seqs = int(lengths_.size());
+    batch.block_table_width = width_;
+    const Verdict verdict = hpa::plan<Menu>(shape_, batch, workspace(), {});
     error_ = hpa::workspace_error(workspace(), {}, &error_sequence_);  // waits for the stream
     workspace_.download();
     return verdict;

@@ -4,7 +4,6 @@
 
 #include "probes.hpp"
 
-using hpa::axis;
 using hpa::DType;
 using hpa::Features;
 using hpa::load_element;
@@ -19,13 +18,14 @@ using hpa::test::small_case;
 namespace {
 
 #if defined(HPA_TEST_FEWER_TYPES)
-using E4m3Types = axis<DType::e4m3_fnuz>;
+using E4m3Types = hpa::kv_types<DType::e4m3_fnuz>;
 #else
-using E4m3Types = axis<DType::e4m3_fnuz, DType::e4m3_ocp>;
+using E4m3Types = hpa::kv_types<DType::e4m3_fnuz, DType::e4m3_ocp>;
 #endif
 
 template <class Machine>
-using bytes_menu = hpa::menu_for<axis<DType::bf16>, axis<64, 128>, axis<16>, axis<Features::plain>, E4m3Types, Machine>;
+using bytes_menu = hpa::default_menu::with<hpa::query_types<DType::bf16>, E4m3Types, hpa::block_sizes<16>,
+                                           hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
 
 CaseSpec bytes_case(DType kv, int head_size, int num_heads) {
   CaseSpec spec = small_case(DType::bf16, num_heads, 1, {1, 33, 300});

@@ -3,18 +3,15 @@
 
 #include "random_case.hpp"
 
-using hpa::axis;
 using hpa::DType;
-using hpa::Features;
 
 #if defined(HPA_TEST_FEWER_TYPES)
-using KvTypes = axis<DType::i8>;
+using KvTypes = hpa::kv_types<DType::i8>;
 #else
-using KvTypes = axis<DType::e5m2_ocp, DType::i8>;
+using KvTypes = hpa::kv_types<DType::e5m2_ocp, DType::i8>;
 #endif
 
 TEMPLATE_LIST_TEST_CASE("random problems with e5m2_ocp and i8 KV", "[random]", hpa::test::Machines) {
-  using Menu = hpa::menu_for<hpa::test::QueriesOfBytes, axis<64, 128>, axis<16, 32>, axis<Features::plain, Features::all>, KvTypes,
-                             TestType>;
+  using Menu = hpa::default_menu::with<hpa::test::QueriesOfBytes, KvTypes, hpa::machine<TestType>>;
   hpa::test::run_random_cases<Menu>("e5m2_ocp and i8 KV", {std::begin(KvTypes::values), std::end(KvTypes::values)}, 0.9);
 }

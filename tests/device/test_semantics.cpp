@@ -339,7 +339,7 @@ TEMPLATE_LIST_TEST_CASE("lengths that grow, shrink and vanish in the same worksp
   workspace.upload();
   const auto step = [&](const DecodeShape& shape, const DecodeArgs& args, Workspace, hpa::Stream stream) {
     const Workspace kept{workspace.device(), workspace.size()};
-    if (const Verdict verdict = hpa::plan<Menu>(shape, args, kept, stream); !verdict) return verdict;
+    if (const Verdict verdict = hpa::plan<Menu>(shape, args.batch, kept, stream); !verdict) return verdict;
     if (const Verdict verdict = hpa::decode<Menu>(shape, args, kept, stream); !verdict) return verdict;
     return hpa::workspace_error(kept, stream);
   };
@@ -367,7 +367,7 @@ TEMPLATE_LIST_TEST_CASE("one plan serves several layers", "[semantics]", Machine
   PagedCase second(spec);
   Buffer workspace(hpa::workspace_bytes<Menu>(first.shape(), hpa::test::this_device()), 16, Guard::end);
   const auto planned = [&](const DecodeShape& shape, const DecodeArgs& args, Workspace, hpa::Stream stream) {
-    return hpa::plan<Menu>(shape, args, {workspace.device(), workspace.size()}, stream);
+    return hpa::plan<Menu>(shape, args.batch, {workspace.device(), workspace.size()}, stream);
   };
   const auto decoded = [&](const DecodeShape& shape, const DecodeArgs& args, Workspace, hpa::Stream stream) {
     return hpa::decode<Menu>(shape, args, {workspace.device(), workspace.size()}, stream);

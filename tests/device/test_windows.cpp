@@ -219,7 +219,8 @@ TEMPLATE_LIST_TEST_CASE("a plan for another window, or another order, is reporte
                         DecodeShape other_shape = shape;
                         DecodeArgs other = args;
                         change(other_shape, other);
-                        if (const Verdict verdict = hpa::plan<Menu>(other_shape, other, workspace, stream); !verdict) return verdict;
+                        if (const Verdict verdict = hpa::plan<Menu>(other_shape, other.batch, workspace, stream); !verdict)
+                          return verdict;
                         const Verdict verdict = hpa::decode<Menu>(shape, args, workspace, stream);
                         error = hpa::workspace_error(workspace, stream);
                         return verdict;
@@ -227,8 +228,8 @@ TEMPLATE_LIST_TEST_CASE("a plan for another window, or another order, is reporte
     CHECK(error.field == std::string("workspace"));
     CHECK(paged.outputs_untouched());
   };
-  expect_reported([](DecodeShape&, DecodeArgs& args) { args.window = 41; });
-  expect_reported([](DecodeShape& shape, DecodeArgs& args) { shape.sliding_window = false, args.window = 0; });
+  expect_reported([](DecodeShape&, DecodeArgs& args) { args.batch.window = 41; });
+  expect_reported([](DecodeShape& shape, DecodeArgs& args) { shape.sliding_window = false, args.batch.window = 0; });
   expect_reported([](DecodeShape& shape, DecodeArgs&) { shape.causal = false; });
   expect_reported([](DecodeShape& shape, DecodeArgs&) { shape.max_query_len = 3; });
 }

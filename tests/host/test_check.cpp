@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "check_cases.hpp"
+#include "hpa/decode.hpp"
 #include "hpa/plan.hpp"
 
 using hpa::Arch;
-using hpa::axis;
 using hpa::DecodeShape;
 using hpa::Device;
 using hpa::DType;
@@ -29,11 +29,15 @@ using hpa::test::nowhere;
 
 namespace {
 
-using PlainMenu = hpa::menu_for<axis<DType::f16>, axis<128>, axis<16>, axis<Features::plain>>;
-using PlainI8 = hpa::menu_for<axis<DType::f16>, axis<128>, axis<16>, axis<Features::plain>, axis<DType::i8>>;
-using SmallMenu = hpa::menu_for<axis<DType::bf16>, axis<128>, axis<16>>;
-using BytesMenu = hpa::menu_for<axis<DType::f16, DType::bf16>, axis<128>, axis<16>, axis<Features::all>,
-                                axis<DType::bf16, DType::e4m3_fnuz, DType::i8>>;
+using PlainMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
+                                          hpa::feature_sets<Features::plain>>;
+using PlainI8 = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::i8>, hpa::head_sizes<128>,
+                                        hpa::block_sizes<16>, hpa::feature_sets<Features::plain>>;
+/// What the tables have no shape for.
+using OddMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<96, 128>, hpa::block_sizes<8, 16, 48>>;
+using SmallMenu = hpa::default_menu::with<hpa::query_types<DType::bf16>, hpa::head_sizes<128>, hpa::block_sizes<16>>;
+using BytesMenu = hpa::default_menu::with<hpa::kv_types<DType::bf16, DType::e4m3_fnuz, DType::i8>, hpa::head_sizes<128>,
+                                          hpa::block_sizes<16>, hpa::feature_sets<Features::all>>;
 
 /// The number of the first rule that refuses; -1 when none does. A rule has the same number in the table of every menu.
 template <class Menu>
@@ -118,6 +122,14 @@ const std::vector<BadShape> beyond_plain = {
     {"tree_mask", unsupported, [](DecodeShape& s, Device&) { s.tree_mask = true; }},
 };
 
+/// What a menu may name, and no table has a shape for.
+const std::vector<BadShape> beyond_tables = {
+    {"head_size", unsupported, [](DecodeShape& s, Device&) { s.head_size = 96; }},
+    {"head_size", unsupported, [](DecodeShape&, Device& d) { d.lds_bytes = 16 * 1024; }},
+    {"block_size", unsupported, [](DecodeShape& s, Device&) { s.block_size = 8; }},
+    {"block_size", unsupported, [](DecodeShape& s, Device&) { s.block_size = 48; }},
+};
+
 const std::set<std::string> shape_fields = {
     "query",     "kv",           "out",      "layout",        "split",       "head_size",           "head_size_v", "block_size",
     "num_heads", "num_kv_heads", "max_seqs", "max_query_len", "max_seq_len", "max_total_kv_tokens", "alibi",       "sliding_window",
@@ -141,8 +153,7 @@ std::set<int> rules_that_refuse(const DecodeShape& good, const std::vector<BadSh
     CHECK(hpa::workspace_bytes<Menu>(shape, device) == 0);
     const int rule = first_refusal<Menu>(shape, device);
     REQUIRE(rule >= 0);
-    const char* const why = hpa::detail::RuleTable<Menu>::rules[std::size_t(rule)].why;
-    if (why != nullptr) CHECK(std::string(why) == verdict.why);
+    CHECK(std::string(hpa::detail::RuleTable<Menu>::rules[std::size_t(rule)].reason(shape, device)) == verdict.why);
     reached.insert(rule);
   }
   return reached;
@@ -220,11 +231,12 @@ TEST_CASE("every rule is reached by a shape that breaks it and none before", "[c
   DecodeShape i8 = good_shape();
   i8.kv = DType::i8;
   reached.merge(rules_that_refuse<PlainI8>(i8, {{"token_scales", unsupported, [](DecodeShape& s, Device&) { s.token_scales = true; }}}));
+  reached.merge(rules_that_refuse<OddMenu>(good_shape(), beyond_tables));
   int index = 0;
   for (const hpa::detail::Rule& rule : hpa::detail::RuleTable<hpa::default_menu>::rules) {
     INFO("rule " << index << ": " << rule.field << (rule.why != nullptr ? rule.why : ""));
     CHECK(shape_fields.count(rule.field) == 1);
-    if (rule.why != nullptr) CHECK(std::string(rule.why) != "");
+    CHECK((rule.why != nullptr ? std::string(rule.why) != "" : rule.tell != nullptr));
     CHECK(rule.status != Status::ok);
     CHECK(reached.count(index) == 1);
     ++index;
@@ -246,6 +258,18 @@ TEST_CASE("a smaller menu refuses what it leaves out, and says what it has", "[c
   CHECK(std::string(hpa::check<PlainMenu>(shape, host_device).why) == "not compiled in; this menu has Features::plain alone");
   shape.head_size = 96;
   CHECK(std::string(hpa::check(shape, host_device).why) == "not compiled in; this menu has 64, 128");
+}
+
+TEST_CASE("a menu that names what no table has a shape for compiles and is refused by name", "[check]") {
+  DecodeShape shape = good_shape();
+  const auto refusal = [&] { return std::string(hpa::check<OddMenu>(shape, host_device).why); };
+  shape.head_size = 96;
+  CHECK(refusal() == "no kernel shape for head size 96 on host");
+  CHECK(!OddMenu::dispatch(shape, [](auto) {}));
+  CHECK(hpa::paged_attention<OddMenu>(shape, good_args(), Workspace{nowhere<void>(), 1 << 20}, {}).why == refusal());
+  shape.head_size = 128, shape.block_size = 8;
+  CHECK(refusal() == "no kernel shape for blocks of 8 on host");
+  CHECK(!OddMenu::dispatch(shape, [](auto) {}));
 }
 
 TEST_CASE("check says yes exactly where a kernel exists", "[check]") {
@@ -294,10 +318,10 @@ TEST_CASE("shapes at the limits are accepted", "[check]") {
 
 TEST_CASE("the size of a workspace is known to every menu and configuration", "[check]") {
   // What a custom menu accepts need not be in the default one.
-  using Wide = hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<256>, hpa::axis<16>>;
-  using WideConfig = hpa::Config<256, 16, DType::f16>;
+  using Wide = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<64>>;
+  using WideConfig = hpa::Config<128, 64, DType::f16>;
   DecodeShape shape = good_shape();
-  shape.head_size = 256;
+  shape.block_size = 64;
   REQUIRE(hpa::check<Wide>(shape, host_device));
   CHECK(hpa::workspace_bytes<Wide>(shape, host_device) > 0);
   CHECK(hpa::workspace_bytes_with<WideConfig>(shape, host_device) > 0);
@@ -311,7 +335,7 @@ TEST_CASE("short fixed partitions of a huge shape are refused, not wrapped aroun
   shape.max_seqs = 1 << 20, shape.max_seq_len = 1 << 30, shape.max_total_kv_tokens = std::int64_t{1} << 38;  // 2^34 partitions
   REQUIRE(hpa::check(shape, host_device));
   CHECK(hpa::workspace_bytes_with<Short>(shape, host_device) == 0);
-  const Verdict verdict = hpa::plan_with<Short>(shape, good_args(), Workspace{nowhere<void>(), std::size_t(1) << 60}, {});
+  const Verdict verdict = hpa::plan_with<Short>(shape, good_args().batch, Workspace{nowhere<void>(), std::size_t(1) << 60}, {});
   CHECK(verdict.status == unsupported);
   CHECK(std::string(verdict.field) == "max_total_kv_tokens");
 }

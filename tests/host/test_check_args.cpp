@@ -11,13 +11,13 @@
 #include "hpa/decode.hpp"
 
 using hpa::AppendArgs;
-using hpa::axis;
 using hpa::CopyBlocksArgs;
 using hpa::DecodeArgs;
 using hpa::DecodeShape;
 using hpa::Device;
 using hpa::DType;
 using hpa::Features;
+using hpa::KvCache;
 using hpa::Status;
 using hpa::Verdict;
 using hpa::Workspace;
@@ -29,13 +29,15 @@ using hpa::test::good_args;
 using hpa::test::good_copy;
 using hpa::test::good_shape;
 using hpa::test::host_device;
+using hpa::test::in_cache;
 using hpa::test::nowhere;
 
 namespace {
 
-using OneKernel = hpa::menu_for<axis<DType::f16>, axis<128>, axis<16>, axis<Features::plain>>;
-using BytesMenu =
-    hpa::menu_for<axis<DType::f16>, axis<128>, axis<16>, axis<Features::all>, axis<DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>>;
+using OneKernel = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
+                                          hpa::feature_sets<Features::plain>>;
+using BytesMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>,
+                                          hpa::head_sizes<128>, hpa::block_sizes<16>, hpa::feature_sets<Features::all>>;
 using Shape = DecodeShape;
 
 const float not_a_number = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
@@ -51,7 +53,7 @@ DecodeShape bytes_shape() {
 
 DecodeArgs bytes_args() {
   DecodeArgs args = good_args();
-  args.key_token_scales = args.value_token_scales = nowhere<float>();
+  args.cache.key_token_scales = args.cache.value_token_scales = nowhere<float>();
   return args;
 }
 
@@ -62,24 +64,24 @@ TEST_CASE("decode refuses impossible arguments by name", "[check]") {
   check_refused<hpa::default_menu, Args>(
       good_shape(), good_args(),
       {
-          {"num_seqs", [](Shape&, Args& a) { a.num_seqs = 0; }},
-          {"num_seqs", [](Shape&, Args& a) { a.num_seqs = -1; }},
-          {"num_seqs", [](Shape& s, Args& a) { a.num_seqs = s.max_seqs + 1; }},
-          {"block_table_width", [](Shape&, Args& a) { a.block_table_width = 0; }},
-          {"block_table_width", [](Shape&, Args& a) { a.block_table_width = -63; }},
+          {"num_seqs", [](Shape&, Args& a) { a.batch.num_seqs = 0; }},
+          {"num_seqs", [](Shape&, Args& a) { a.batch.num_seqs = -1; }},
+          {"num_seqs", [](Shape& s, Args& a) { a.batch.num_seqs = s.max_seqs + 1; }},
+          {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = 0; }},
+          {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = -63; }},
           {"query", [](Shape&, Args& a) { a.query = nullptr; }},
-          {"key_cache", [](Shape&, Args& a) { a.key_cache = nullptr; }},
-          {"value_cache", [](Shape&, Args& a) { a.value_cache = nullptr; }},
+          {"keys", [](Shape&, Args& a) { a.cache.keys = nullptr; }},
+          {"values", [](Shape&, Args& a) { a.cache.values = nullptr; }},
           {"out", [](Shape&, Args& a) { a.out = nullptr; }},
-          {"block_tables", [](Shape&, Args& a) { a.block_tables = nullptr; }},
-          {"seq_lens", [](Shape&, Args& a) { a.seq_lens = nullptr; }},
+          {"block_tables", [](Shape&, Args& a) { a.batch.block_tables = nullptr; }},
+          {"seq_lens", [](Shape&, Args& a) { a.batch.seq_lens = nullptr; }},
           {"query", [](Shape&, Args& a) { a.query = nowhere<void>(8); }},
-          {"key_cache", [](Shape&, Args& a) { a.key_cache = nowhere<void>(8); }},
-          {"value_cache", [](Shape&, Args& a) { a.value_cache = nowhere<void>(2); }},
+          {"keys", [](Shape&, Args& a) { a.cache.keys = nowhere<void>(8); }},
+          {"values", [](Shape&, Args& a) { a.cache.values = nowhere<void>(2); }},
           {"out", [](Shape&, Args& a) { a.out = nowhere<void>(4); }},
-          {"block_tables", [](Shape&, Args& a) { a.block_tables = nowhere<std::int32_t>(2); }},
-          {"seq_lens", [](Shape&, Args& a) { a.seq_lens = nowhere<std::int32_t>(1); }},
-          {"query_start_loc", [](Shape&, Args& a) { a.query_start_loc = nowhere<std::int32_t>(2); }},
+          {"block_tables", [](Shape&, Args& a) { a.batch.block_tables = nowhere<std::int32_t>(2); }},
+          {"seq_lens", [](Shape&, Args& a) { a.batch.seq_lens = nowhere<std::int32_t>(1); }},
+          {"query_start_loc", [](Shape&, Args& a) { a.batch.query_start_loc = nowhere<std::int32_t>(2); }},
           {"lse", [](Shape& s, Args& a) { s.lse = true, a.lse = nowhere<float>(2); }},
           {"alibi_slopes", [](Shape& s, Args& a) { s.alibi = true, a.alibi_slopes = nowhere<float>(1); }},
           {"lse", [](Shape& s, Args&) { s.lse = true; }},
@@ -97,37 +99,41 @@ TEST_CASE("decode refuses impossible arguments by name", "[check]") {
           {"soft_cap", [](Shape& s, Args& a) { s.soft_cap = true, a.soft_cap = not_a_number; }},
           {"soft_cap", [](Shape& s, Args& a) { s.soft_cap = true, a.soft_cap = infinity; }},
           {"soft_cap", [](Shape& s, Args& a) { s.soft_cap = true, a.soft_cap = std::numeric_limits<float>::denorm_min(); }},
-          {"window", [](Shape&, Args& a) { a.window = 128; }},
-          {"window", [](Shape&, Args& a) { a.window = -1; }},
+          {"window", [](Shape&, Args& a) { a.batch.window = 128; }},
+          {"window", [](Shape&, Args& a) { a.batch.window = -1; }},
           {"window", [](Shape& s, Args&) { s.sliding_window = true; }},
-          {"window", [](Shape& s, Args& a) { s.sliding_window = true, a.window = -1; }},
-          {"window", [](Shape& s, Args& a) { s.sliding_window = true, a.window = std::numeric_limits<int>::min(); }},
+          {"window", [](Shape& s, Args& a) { s.sliding_window = true, a.batch.window = -1; }},
+          {"window", [](Shape& s, Args& a) { s.sliding_window = true, a.batch.window = std::numeric_limits<int>::min(); }},
           {"tree_masks", [](Shape& s, Args&) { s.tree_mask = true; }},
           {"tree_masks", [](Shape&, Args& a) { a.tree_masks = nowhere<std::uint32_t>(); }},
           {"tree_masks", [](Shape& s, Args& a) { s.tree_mask = true, a.tree_masks = nowhere<std::uint32_t>(2); }},
-          {"key_token_scales", [](Shape&, Args& a) { a.key_token_scales = nowhere<float>(); }},
-          {"value_token_scales", [](Shape&, Args& a) { a.value_token_scales = nowhere<float>(); }},
-          {"k_scale", [](Shape&, Args& a) { a.k_scale = nowhere<float>(); }},
-          {"v_scale", [](Shape&, Args& a) { a.v_scale = nowhere<float>(); }},
+          {"key_token_scales", [](Shape&, Args& a) { a.cache.key_token_scales = nowhere<float>(); }},
+          {"value_token_scales", [](Shape&, Args& a) { a.cache.value_token_scales = nowhere<float>(); }},
+          {"k_scale", [](Shape&, Args& a) { a.cache.k_scale = nowhere<float>(); }},
+          {"v_scale", [](Shape&, Args& a) { a.cache.v_scale = nowhere<float>(); }},
           {"out_scale", [](Shape&, Args& a) { a.out_scale = nowhere<float>(); }},
           {"out_scale", [](Shape& s, Args& a) { s.out = DType::e4m3_fnuz, a.out_scale = nowhere<float>(2); }},
           {"out", [](Shape& s, Args& a) { s.out = DType::e4m3_fnuz, a.out = nowhere<void>(2); }},
-          {"key_token_stride", [](Shape&, Args& a) { a.key_token_stride = 128; }},
-          {"value_token_stride", [](Shape&, Args& a) { a.value_token_stride = 128; }},
+          {"key_token_stride", [](Shape&, Args& a) { a.cache.key_token_stride = 128; }},
+          {"value_token_stride", [](Shape&, Args& a) { a.cache.value_token_stride = 128; }},
           {"scale", [](Shape&, Args& a) { a.scale = not_a_number; }},
           {"scale", [](Shape&, Args& a) { a.scale = infinity; }},
           {"scale", [](Shape&, Args& a) { a.scale = -infinity; }},
-          {"block_table_row_stride", [](Shape&, Args& a) { a.block_table_row_stride = 62; }},
-          {"block_table_row_stride", [](Shape&, Args& a) { a.block_table_row_stride = -63; }},
-          {"block_table_row_stride", [](Shape&, Args& a) { a.block_table_row_stride = std::numeric_limits<std::int64_t>::max(); }},
+          {"block_table_row_stride", [](Shape&, Args& a) { a.batch.block_table_row_stride = 62; }},
+          {"block_table_row_stride", [](Shape&, Args& a) { a.batch.block_table_row_stride = -63; }},
+          {"block_table_row_stride",
+           [](Shape&, Args& a) { a.batch.block_table_row_stride = std::numeric_limits<std::int64_t>::max(); }},
       });
   check_strides<hpa::default_menu, Args>(
       good_shape(), good_args(),
       {
-          {&Args::query_row_stride, &Args::query_head_stride, "query_row_stride", "query_head_stride", 128, 8, 8, DType::f16, false},
+          {&Args::query_row_stride, &Args::query_head_stride, "query_row_stride", "query_head_stride", 128, 8, 8, DType::f16,
+           false},
           {&Args::out_row_stride, &Args::out_head_stride, "out_row_stride", "out_head_stride", 128, 8, 4, DType::f16, false},
-          {&Args::key_block_stride, &Args::key_head_stride, "key_block_stride", "key_head_stride", 128 * 16, 2, 8, DType::f16, true},
-          {&Args::value_block_stride, &Args::value_head_stride, "value_block_stride", "value_head_stride", 128 * 16, 2, 8, DType::f16, true},
+          {in_cache<Args>(&KvCache::key_block_stride), in_cache<Args>(&KvCache::key_head_stride), "key_block_stride",
+           "key_head_stride", 128 * 16, 2, 8, DType::f16, true},
+          {in_cache<Args>(&KvCache::value_block_stride), in_cache<Args>(&KvCache::value_head_stride), "value_block_stride",
+           "value_head_stride", 128 * 16, 2, 8, DType::f16, true},
       });
 }
 
@@ -136,29 +142,31 @@ TEST_CASE("decode of 8-bit caches refuses impossible arguments by name", "[check
   check_refused<BytesMenu, Args>(
       bytes_shape(), bytes_args(),
       {
-          {"key_token_scales", [](Shape&, Args& a) { a.key_token_scales = nullptr; }},
-          {"value_token_scales", [](Shape&, Args& a) { a.value_token_scales = nullptr; }},
+          {"key_token_scales", [](Shape&, Args& a) { a.cache.key_token_scales = nullptr; }},
+          {"value_token_scales", [](Shape&, Args& a) { a.cache.value_token_scales = nullptr; }},
           {"key_token_scales", [](Shape& s, Args&) { s.token_scales = false; }},
-          {"value_token_scales", [](Shape& s, Args& a) { s.token_scales = false, a.key_token_scales = nullptr; }},
-          {"key_token_scales", [](Shape&, Args& a) { a.key_token_scales = nowhere<float>(2); }},
-          {"value_token_scales", [](Shape&, Args& a) { a.value_token_scales = nowhere<float>(1); }},
-          {"k_scale", [](Shape&, Args& a) { a.k_scale = nowhere<float>(2); }},
-          {"v_scale", [](Shape&, Args& a) { a.v_scale = nowhere<float>(3); }},
+          {"value_token_scales", [](Shape& s, Args& a) { s.token_scales = false, a.cache.key_token_scales = nullptr; }},
+          {"key_token_scales", [](Shape&, Args& a) { a.cache.key_token_scales = nowhere<float>(2); }},
+          {"value_token_scales", [](Shape&, Args& a) { a.cache.value_token_scales = nowhere<float>(1); }},
+          {"k_scale", [](Shape&, Args& a) { a.cache.k_scale = nowhere<float>(2); }},
+          {"v_scale", [](Shape&, Args& a) { a.cache.v_scale = nowhere<float>(3); }},
           {"out_scale", [](Shape&, Args& a) { a.out_scale = nowhere<float>(1); }},
           {"out_scale", [](Shape& s, Args& a) { s.out = s.query, a.out_scale = nowhere<float>(); }},
-          {"key_cache", [](Shape&, Args& a) { a.key_cache = nowhere<void>(8); }},
-          {"value_cache", [](Shape&, Args& a) { a.value_cache = nowhere<void>(1); }},
+          {"keys", [](Shape&, Args& a) { a.cache.keys = nowhere<void>(8); }},
+          {"values", [](Shape&, Args& a) { a.cache.values = nowhere<void>(1); }},
           {"out", [](Shape&, Args& a) { a.out = nowhere<void>(2); }},
           {"out", [](Shape& s, Args& a) { s.out = s.query, a.out = nowhere<void>(4); }},
       });
   check_strides<BytesMenu, Args>(
       bytes_shape(), bytes_args(),
       {
-          {&Args::query_row_stride, &Args::query_head_stride, "query_row_stride", "query_head_stride", 128, 8, 8, DType::f16, false},
+          {&Args::query_row_stride, &Args::query_head_stride, "query_row_stride", "query_head_stride", 128, 8, 8, DType::f16,
+           false},
           {&Args::out_row_stride, &Args::out_head_stride, "out_row_stride", "out_head_stride", 128, 8, 4, DType::e4m3_ocp, false},
-          {&Args::key_block_stride, &Args::key_head_stride, "key_block_stride", "key_head_stride", 128 * 16, 2, 16, DType::i8, true},
-          {&Args::value_block_stride, &Args::value_head_stride, "value_block_stride", "value_head_stride", 128 * 16, 2, 16, DType::i8,
-           true},
+          {in_cache<Args>(&KvCache::key_block_stride), in_cache<Args>(&KvCache::key_head_stride), "key_block_stride",
+           "key_head_stride", 128 * 16, 2, 16, DType::i8, true},
+          {in_cache<Args>(&KvCache::value_block_stride), in_cache<Args>(&KvCache::value_head_stride), "value_block_stride",
+           "value_head_stride", 128 * 16, 2, 16, DType::i8, true},
       });
 }
 
@@ -166,11 +174,11 @@ TEST_CASE("decode accepts what is merely unusual", "[check]") {
   DecodeShape shape = good_shape();
   DecodeArgs args = good_args();
   args.scale = -0.5f;
-  args.num_seqs = shape.max_seqs;
-  args.block_table_width = 1;  // narrower than max_seq_len: longer sequences are found on the device
-  args.block_table_row_stride = 1;
+  args.batch.num_seqs = shape.max_seqs;
+  args.batch.block_table_width = 1;  // narrower than max_seq_len: longer sequences are found on the device
+  args.batch.block_table_row_stride = 1;
   args.out = nowhere<void>(8);
-  args.query_start_loc = nowhere<std::int32_t>(4);
+  args.batch.query_start_loc = nowhere<std::int32_t>(4);
   CHECK(hpa::check(shape, args, host_device).status == Status::ok);
   shape.lse = shape.alibi = true;
   args.lse = nowhere<float>(4);
@@ -181,7 +189,7 @@ TEST_CASE("decode accepts what is merely unusual", "[check]") {
   args.sinks = nowhere<float>(4);
   for (const float cap : {std::numeric_limits<float>::min(), std::numeric_limits<float>::max()})
     for (const int window : {1, 1000, 1001, std::numeric_limits<int>::max()}) {
-      args.soft_cap = cap, args.window = window;
+      args.soft_cap = cap, args.batch.window = window;
       CHECK(hpa::check(shape, args, host_device).status == Status::ok);
     }
   shape.out = DType::e5m2_ocp;
@@ -192,10 +200,10 @@ TEST_CASE("decode accepts what is merely unusual", "[check]") {
   DecodeShape bytes = bytes_shape();
   DecodeArgs scaled = bytes_args();
   CHECK(hpa::check<BytesMenu>(bytes, scaled, host_device).status == Status::ok);  // without a scale for all
-  scaled.k_scale = scaled.v_scale = nowhere<float>(4);
+  scaled.cache.k_scale = scaled.cache.v_scale = nowhere<float>(4);
   CHECK(hpa::check<BytesMenu>(bytes, scaled, host_device).status == Status::ok);
   bytes.kv = DType::e4m3_ocp, bytes.token_scales = false;
-  scaled.key_token_scales = scaled.value_token_scales = nullptr;
+  scaled.cache.key_token_scales = scaled.cache.value_token_scales = nullptr;
   CHECK(hpa::check<BytesMenu>(bytes, scaled, host_device).status == Status::ok);
   // One head: both strides may be the same.
   shape.num_heads = shape.num_kv_heads = 1;
@@ -205,49 +213,55 @@ TEST_CASE("decode accepts what is merely unusual", "[check]") {
 
 TEST_CASE("append refuses impossible arguments by name", "[check]") {
   using Args = AppendArgs;
-  check_refused<hpa::default_menu, Args>(good_shape(), good_append(), {
-      {"num_tokens", [](Shape&, Args& a) { a.num_tokens = 0; }},
-      {"num_tokens", [](Shape&, Args& a) { a.num_tokens = -1; }},
-      {"key", [](Shape&, Args& a) { a.key = nullptr; }},
-      {"value", [](Shape&, Args& a) { a.value = nullptr; }},
-      {"key_cache", [](Shape&, Args& a) { a.key_cache = nullptr; }},
-      {"value_cache", [](Shape&, Args& a) { a.value_cache = nullptr; }},
-      {"slot_mapping", [](Shape&, Args& a) { a.slot_mapping = nullptr; }},
-      {"key", [](Shape&, Args& a) { a.key = nowhere<void>(8); }},
-      {"value", [](Shape&, Args& a) { a.value = nowhere<void>(2); }},
-      {"key_cache", [](Shape&, Args& a) { a.key_cache = nowhere<void>(4); }},
-      {"value_cache", [](Shape&, Args& a) { a.value_cache = nowhere<void>(1); }},
-      {"slot_mapping", [](Shape&, Args& a) { a.slot_mapping = nowhere<std::int64_t>(4); }},
-  });
+  check_refused<hpa::default_menu, Args>(good_shape(), good_append(),
+                                         {
+                                             {"num_tokens", [](Shape&, Args& a) { a.num_tokens = 0; }},
+                                             {"num_tokens", [](Shape&, Args& a) { a.num_tokens = -1; }},
+                                             {"new_keys", [](Shape&, Args& a) { a.new_keys = nullptr; }},
+                                             {"new_values", [](Shape&, Args& a) { a.new_values = nullptr; }},
+                                             {"keys", [](Shape&, Args& a) { a.cache.keys = nullptr; }},
+                                             {"values", [](Shape&, Args& a) { a.cache.values = nullptr; }},
+                                             {"slot_mapping", [](Shape&, Args& a) { a.slot_mapping = nullptr; }},
+                                             {"new_keys", [](Shape&, Args& a) { a.new_keys = nowhere<void>(8); }},
+                                             {"new_values", [](Shape&, Args& a) { a.new_values = nowhere<void>(2); }},
+                                             {"keys", [](Shape&, Args& a) { a.cache.keys = nowhere<void>(4); }},
+                                             {"values", [](Shape&, Args& a) { a.cache.values = nowhere<void>(1); }},
+                                             {"slot_mapping", [](Shape&, Args& a) { a.slot_mapping = nowhere<std::int64_t>(4); }},
+                                         });
   check_strides<hpa::default_menu, Args>(
       good_shape(), good_append(),
       {
-          {&Args::key_token_stride, &Args::key_head_stride, "key_token_stride", "key_head_stride", 128, 2, 8, DType::f16, false},
-          {&Args::value_token_stride, &Args::value_head_stride, "value_token_stride", "value_head_stride", 128, 2, 8, DType::f16, false},
-          {&Args::cache_key_block_stride, &Args::cache_key_head_stride, "cache_key_block_stride", "cache_key_head_stride", 128 * 16,
-           2, 8, DType::f16, true},
-          {&Args::cache_value_block_stride, &Args::cache_value_head_stride, "cache_value_block_stride", "cache_value_head_stride",
-           128 * 16, 2, 8, DType::f16, true},
+          {&Args::new_key_token_stride, &Args::new_key_head_stride, "new_key_token_stride", "new_key_head_stride", 128, 2, 8,
+           DType::f16, false},
+          {&Args::new_value_token_stride, &Args::new_value_head_stride, "new_value_token_stride", "new_value_head_stride", 128, 2,
+           8, DType::f16, false},
+          {in_cache<Args>(&KvCache::key_block_stride), in_cache<Args>(&KvCache::key_head_stride), "key_block_stride",
+           "key_head_stride", 128 * 16, 2, 8, DType::f16, true},
+          {in_cache<Args>(&KvCache::value_block_stride), in_cache<Args>(&KvCache::value_head_stride), "value_block_stride",
+           "value_head_stride", 128 * 16, 2, 8, DType::f16, true},
       });
 }
 
 TEST_CASE("copy_blocks refuses impossible arguments by name", "[check]") {
   using Args = CopyBlocksArgs;
-  check_refused<hpa::default_menu, Args>(good_shape(), good_copy(), {
-      {"num_pairs", [](Shape&, Args& a) { a.num_pairs = 0; }},
-      {"num_pairs", [](Shape&, Args& a) { a.num_pairs = -1; }},
-      {"key_cache", [](Shape&, Args& a) { a.key_cache = nullptr; }},
-      {"value_cache", [](Shape&, Args& a) { a.value_cache = nullptr; }},
-      {"block_pairs", [](Shape&, Args& a) { a.block_pairs = nullptr; }},
-      {"key_cache", [](Shape&, Args& a) { a.key_cache = nowhere<void>(8); }},
-      {"value_cache", [](Shape&, Args& a) { a.value_cache = nowhere<void>(8); }},
-      {"block_pairs", [](Shape&, Args& a) { a.block_pairs = nowhere<std::int64_t>(4); }},
-  });
+  check_refused<hpa::default_menu, Args>(good_shape(), good_copy(),
+                                         {
+                                             {"num_pairs", [](Shape&, Args& a) { a.num_pairs = 0; }},
+                                             {"num_pairs", [](Shape&, Args& a) { a.num_pairs = -1; }},
+                                             {"keys", [](Shape&, Args& a) { a.cache.keys = nullptr; }},
+                                             {"values", [](Shape&, Args& a) { a.cache.values = nullptr; }},
+                                             {"block_pairs", [](Shape&, Args& a) { a.block_pairs = nullptr; }},
+                                             {"keys", [](Shape&, Args& a) { a.cache.keys = nowhere<void>(8); }},
+                                             {"values", [](Shape&, Args& a) { a.cache.values = nowhere<void>(8); }},
+                                             {"block_pairs", [](Shape&, Args& a) { a.block_pairs = nowhere<std::int64_t>(4); }},
+                                         });
   check_strides<hpa::default_menu, Args>(
       good_shape(), good_copy(),
       {
-          {&Args::key_block_stride, &Args::key_head_stride, "key_block_stride", "key_head_stride", 128 * 16, 2, 8, DType::f16, true},
-          {&Args::value_block_stride, &Args::value_head_stride, "value_block_stride", "value_head_stride", 128 * 16, 2, 8, DType::f16, true},
+          {in_cache<Args>(&KvCache::key_block_stride), in_cache<Args>(&KvCache::key_head_stride), "key_block_stride",
+           "key_head_stride", 128 * 16, 2, 8, DType::f16, true},
+          {in_cache<Args>(&KvCache::value_block_stride), in_cache<Args>(&KvCache::value_head_stride), "value_block_stride",
+           "value_head_stride", 128 * 16, 2, 8, DType::f16, true},
       });
 }
 
@@ -272,7 +286,10 @@ TEST_CASE("a workspace that cannot hold the plan is refused before anything runs
   for (const Case& c : cases) {
     INFO("data " << c.workspace.data << ", bytes " << c.workspace.bytes);
     using Call = Verdict (*)(const DecodeShape&, const DecodeArgs&, Workspace, hpa::Stream);
-    for (const Call call : {Call{hpa::plan}, Call{hpa::decode<OneKernel>}, Call{hpa::paged_attention<OneKernel>}}) {
+    const Call plan = [](const DecodeShape& s, const DecodeArgs& a, Workspace w, hpa::Stream on) {
+      return hpa::plan(s, a.batch, w, on);
+    };
+    for (const Call call : {Call{plan}, Call{hpa::decode<OneKernel>}, Call{hpa::paged_attention<OneKernel>}}) {
       const Verdict verdict = call(shape, args, c.workspace, {});
       CHECK(verdict.status == c.status);
       CHECK(std::string(verdict.field) == "workspace");
@@ -286,10 +303,12 @@ TEST_CASE("a workspace that cannot hold the plan is refused before anything runs
 TEST_CASE("calls pass on what check finds", "[check]") {
   const Workspace workspace{nowhere<void>(), std::size_t(1) << 40};
   DecodeArgs args = good_args();
-  args.key_cache = nullptr;
-  CHECK(std::string(hpa::plan(good_shape(), args, workspace, {}).field) == "key_cache");
-  CHECK(std::string(hpa::decode<OneKernel>(good_shape(), args, workspace, {}).field) == "key_cache");
-  CHECK(std::string(hpa::paged_attention<OneKernel>(good_shape(), args, workspace, {}).field) == "key_cache");
+  args.cache.keys = nullptr;
+  hpa::Batch batch = good_args().batch;
+  batch.seq_lens = nullptr;
+  CHECK(std::string(hpa::plan(good_shape(), batch, workspace, {}).field) == "seq_lens");
+  CHECK(std::string(hpa::decode<OneKernel>(good_shape(), args, workspace, {}).field) == "keys");
+  CHECK(std::string(hpa::paged_attention<OneKernel>(good_shape(), args, workspace, {}).field) == "keys");
   CHECK(std::string(hpa::decode_with<hpa::Config<64, 16, DType::f16>>(good_shape(), good_args(), workspace, {}).field) ==
         "head_size");
   AppendArgs append = good_append();

@@ -24,14 +24,15 @@ template <class M>
 void check_constants() {
   static_assert(M::width == Facts<M>::width && M::width % 32 == 0);
   static_assert(std::is_same_v<decltype(M::runs_on(Arch::host)), bool>);
-  static_assert(M::plan_waves > 0 && M::plan_shares > 0 && M::reduce_waves > 0 && M::copy_waves > 0);
-  static_assert(M::reduce_batch > 0 && M::reduce_pieces > 0);
+  using Table = typename M::Tuning;
+  static_assert(Table::plan_kernel_shape().kernel && Table::plan_kernel_shape().shares > 0 && Table::copy_kernel_shape());
+  static_assert(Table::reduce_kernel_shape(128, true, 1).kernel && Table::reduce_kernel_shape(128, true, 1).pieces > 0);
+  static_assert(Table::reduce_kernel_shape(128, true, 1).partials_ahead > 0);
+  static_assert(Table::decode_kernel_shape(Table::lds_classes[0], {128, 128, 16, Table::row_classes[0]}, true).stages > 0);
   static_assert(std::is_same_v<decltype(M::template BlockScan<int, 64>::available), const bool>);
   if constexpr (M::copies_to_lds) {
-    static_assert(M::ring_bytes > 0 && M::unit_workgroups > 0);
     static_assert(M::template Copies<2, hpa::arch::Strip<2, 16, 16>>::bookkeeping_bytes >= 0);
   } else {
-    static_assert(M::decode_waves > 0 && M::lone_decode_waves > 0);
     static_assert(std::is_same_v<decltype(M::multiplies(DType::bf16, DType::i8)), bool>);
     static_assert(M::template StagedQuery<DType::bf16, DType::bf16, 64>::lds_bytes > 0);
   }

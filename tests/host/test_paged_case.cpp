@@ -268,12 +268,12 @@ TEST_CASE("blocks before every window are unmapped, NaN or both, and so are thei
   CHECK(paged.block_table(1, 0) == 0x7f7f7f7f);  // 40 tokens and six rows: the first sees keys 26 .. 34
   CHECK(paged.block_table(1, 1) < 0x7f7f7f7f);
   CHECK(dies([&] {
-    const auto* keys = static_cast<const volatile std::uint8_t*>(paged.host_args().key_cache);
+    const auto* keys = static_cast<const volatile std::uint8_t*>(paged.host_args().cache.keys);
     static_cast<void>(keys[paged.block_table(1, 0) * paged.strides().key_block]);
   }));
   const auto scale_of = [&](PagedCase& from, int sequence, int token) {
     const std::int64_t block = from.block_table(sequence, token / 16);
-    return from.host_args().key_token_scales[block * 2 * 16 + token % 16];
+    return from.host_args().cache.key_token_scales[block * 2 * 16 + token % 16];
   };
   CHECK(scale_of(paged, 1, 26) > 0.f);
   CHECK(scale_of(paged, 1, 39) > 0.f);

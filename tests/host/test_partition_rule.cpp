@@ -19,7 +19,8 @@ using hpa::kernel::WorkspaceLayout;
 
 namespace {
 
-constexpr Arch archs[] = {Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12, Arch::sm80, Arch::sm90, Arch::host};
+constexpr Arch archs[] = {Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12,  Arch::sm80,
+                          Arch::sm86,   Arch::sm89,   Arch::sm90,   Arch::sm100, Arch::sm120, Arch::host};
 
 PartitionRule rule_of(Arch arch, int rows, int compute_units, int fixed = 0) {
   DecodeShape shape;

@@ -120,10 +120,10 @@ TEST_CASE("strides: given ones are kept, zeros build on the next inner one", "[r
   shape.num_heads = 8;
   shape.num_kv_heads = 2;
   DecodeArgs args;
-  args.block_table_width = 5;
+  args.batch.block_table_width = 5;
   args.query_head_stride = 72;
-  args.key_head_stride = 2000;
-  args.value_block_stride = 9999;
+  args.cache.key_head_stride = 2000;
+  args.cache.value_block_stride = 9999;
   reference::Strides s = reference::strides(shape, args);
   CHECK(s.query_head == 72);
   CHECK(s.query_row == 8 * 72);
@@ -133,7 +133,7 @@ TEST_CASE("strides: given ones are kept, zeros build on the next inner one", "[r
   CHECK(s.value_block == 9999);
   CHECK(s.table_row == 5);
   shape.layout = KvLayout::nhd;
-  args.key_head_stride = 80;
+  args.cache.key_head_stride = 80;
   s = reference::strides(shape, args);
   CHECK(s.key_token == 2 * 80);
   CHECK(s.key_block == 16 * 2 * 80);

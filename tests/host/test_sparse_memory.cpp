@@ -28,8 +28,8 @@ using hpa::test::tolerance_of;
 namespace {
 
 template <class Machine>
-using Menu = hpa::menu_for<hpa::axis<DType::f16>, hpa::axis<128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>, hpa::axis<DType::f16>,
-                           Machine>;
+using Menu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
+                                     hpa::feature_sets<hpa::Features::plain>, hpa::machine<Machine>>;
 
 /// A reserved range; pages appear where something is put. What else lies on such a page is NaN.
 class Reserved {
@@ -118,9 +118,9 @@ TEMPLATE_LIST_TEST_CASE("blocks that are nobody's may be unmapped, and offsets p
     values.put(ids[block] * slab_bytes, paged.value_cache.data() + std::int64_t(block) * slab_bytes, std::size_t(slab_bytes));
   }
   expect_same_bits<TestType>(paged, [&](DecodeArgs& args) {
-    args.key_cache = keys.at(0);
-    args.value_cache = values.at(0);
-    args.block_tables = table.data();
+    args.cache.keys = keys.at(0);
+    args.cache.values = values.at(0);
+    args.batch.block_tables = table.data();
   });
 }
 
@@ -151,10 +151,10 @@ TEMPLATE_LIST_TEST_CASE("F14: K and V interleaved in one buffer, with decoys whe
   }
   CHECK(decoys > 5);
   expect_same_bits<TestType>(paged, [&](DecodeArgs& args) {
-    args.key_cache = cache.at(base);
-    args.value_cache = cache.at(base + slab_bytes);
-    args.key_block_stride = args.value_block_stride = block_bytes / 2;
-    args.block_tables = table.data();
+    args.cache.keys = cache.at(base);
+    args.cache.values = cache.at(base + slab_bytes);
+    args.cache.key_block_stride = args.cache.value_block_stride = block_bytes / 2;
+    args.batch.block_tables = table.data();
   });
 }
 

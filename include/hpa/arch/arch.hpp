@@ -1,4 +1,4 @@
-// The chips and what is tuned for each of them.
+// The chips.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,37 @@
 
 namespace hpa {
 
-enum class Arch : std::uint8_t { gfx90a, gfx942, gfx950, gfx11, gfx12, sm80, sm90, host };
+/// NVIDIA's by compute capability: sm86 and sm89 run sm_80's machine code, with less LDS; sm100 is 10.x and 11.x, sm120 is 12.x.
+enum class Arch : std::uint8_t { gfx90a, gfx942, gfx950, gfx11, gfx12, sm80, sm86, sm89, sm90, sm100, sm120, host };
+
+/// Bytes of LDS that a workgroup can have on a chip, by its maker; on NVIDIA's chips when it asks for it.
+constexpr int lds_bytes(Arch arch) {
+  switch (arch) {
+    case Arch::gfx950:
+    case Arch::host: return 160 * 1024;
+    case Arch::sm80: return 163 * 1024;
+    case Arch::sm86:
+    case Arch::sm89:
+    case Arch::sm120: return 99 * 1024;
+    case Arch::sm90:
+    case Arch::sm100: return 227 * 1024;
+    default: return 64 * 1024;
+  }
+}
+
+/// The chips of a compute capability of 8.0 or above; 8.7 has sm_80's LDS.
+constexpr Arch arch_of_capability(int major, int minor) {
+  if (major == 8) return minor == 6 ? Arch::sm86 : minor == 9 ? Arch::sm89 : Arch::sm80;
+  return major < 10 ? Arch::sm90 : major < 12 ? Arch::sm100 : Arch::sm120;
+}
 
 /// What the library knows of a device before it launches anything.
 struct Device {
   Arch arch = Arch::host;
   int compute_units = 0;  // compute units (AMD), multiprocessors (NVIDIA)
+  int lds_bytes = 0;      // that a workgroup can have; 0 = as chips of this arch have
+
+  constexpr int lds() const { return lds_bytes > 0 ? lds_bytes : hpa::lds_bytes(arch); }
 };
 
 constexpr const char* name(Arch arch) {
@@ -24,7 +49,11 @@ constexpr const char* name(Arch arch) {
     case Arch::gfx11: return "gfx11";
     case Arch::gfx12: return "gfx12";
     case Arch::sm80: return "sm_80";
+    case Arch::sm86: return "sm_86";
+    case Arch::sm89: return "sm_89";
     case Arch::sm90: return "sm_90";
+    case Arch::sm100: return "sm_100";
+    case Arch::sm120: return "sm_120";
     case Arch::host: return "host";
   }
   return "unknown";
@@ -32,33 +61,14 @@ constexpr const char* name(Arch arch) {
 
 inline namespace HPA_PLATFORM {
 namespace arch {
+/// Bytes of LDS that a workgroup can have on the chips that a pass of the CUDA compiler is for. `pass`: its __CUDA_ARCH__.
+constexpr int lds_bytes_of_pass(int pass) { return lds_bytes(arch_of_capability(pass / 100, pass / 10 % 10)); }
+
 /// Workgroups of a launch.
 struct Grid {
   int x, y = 1, z = 1;
 };
 }  // namespace arch
 }  // namespace HPA_PLATFORM
-
-/// The figures that differ between chips and that no kernel may hold.
-struct Tuning {
-  int waves_per_unit;    // waves that one compute unit holds at a time
-  int whole_row_tokens;  // rows up to this length are one partition when there are rows enough to fill the chip
-  int long_partition;    // tokens a partition of longer rows
-  int min_partition;     // tokens a partition when rows are too few to fill the chip: never fewer
-  int min_tokens_a_row;  // tokens a partition for each query row of a KV head: fewer would move more for rows than is worth it
-  int min_saving;        // tokens that such a cut must save a workgroup: what the second launch costs
-  int workgroups;        // balanced: that share a compute unit where rows fill the chip
-  int lone_workgroups;   // the same where they do not
-  int row_cost;          // balanced: what a row takes beside its tokens, in tokens
-};
-
-constexpr Tuning tuning(Arch arch) {
-  switch (arch) {
-    case Arch::sm80:
-    case Arch::sm90: return {8, 4096, 2048, 64, 0, 384, 2, 1, 192};
-    case Arch::host: return {4, 4096, 2048, 128, 0, 0, 1, 1, 64};
-    default: return {16, 4096, 2048, 512, 64, 768, 4, 2, 192};
-  }
-}
 
 }  // namespace hpa

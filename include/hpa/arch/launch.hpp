@@ -18,6 +18,18 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
+/// The shape that a kernel names, or, where it names none, one of its number of waves alone.
+template <class Kernel, class = void>
+inline constexpr tuning::KernelShape shape_of{Kernel::waves, 1, 1};
+template <class Kernel>
+inline constexpr tuning::KernelShape shape_of<Kernel, std::enable_if_t<(Kernel::shape.waves > 0)>> = Kernel::shape;
+
+/// Whether a pass of the compiler has code of a kernel: not where it is for chips that the machine does not run on, or that have other LDS
+/// than the kernel's shape is for.
+template <class Kernel>
+inline constexpr bool compiles_here =
+    Kernel::Machine::compiles_here&& Kernel::Machine::compiles_for(shape_of<Kernel>.chip_lds_bytes);
+
 #if defined(HPA_PLATFORM_HOST)
 
 template <class Kernel>
@@ -47,11 +59,10 @@ inline Verdict verdict_of_launch(hipError_t error) {
   return {Status::unsupported, "device", no_code_for(known ? properties.gcnArchName : "")};
 }
 
-/// Empty in passes of the compiler for chips that the kernel's machine does not run on.
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width,
-                             Kernel::Machine::min_waves_per_simd) void entry(const typename Kernel::Params params) {
-  if constexpr (Kernel::Machine::compiles_here) {
+                             shape_of<Kernel>.waves_per_simd()) void entry(const typename Kernel::Params params) {
+  if constexpr (compiles_here<Kernel>) {
     alignas(16) __shared__ std::byte lds[Kernel::lds_bytes > 0 ? Kernel::lds_bytes : 1];
     typename Kernel::Machine::Wave wave(lds);
     Kernel::run(wave, params);
@@ -67,17 +78,11 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
 
 #else
 
-/// Workgroups that one multiprocessor must have registers for: as many as the kernel says, or one.
-template <class Kernel, class = void>
-inline constexpr int resident_workgroups = 1;
-template <class Kernel>
-inline constexpr int resident_workgroups<Kernel, std::enable_if_t<(Kernel::resident_workgroups > 0)>> = Kernel::resident_workgroups;
-
-/// Empty in passes of the compiler for chips that the kernel's machine does not run on.
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::waves* Kernel::Machine::width,
-                             resident_workgroups<Kernel>) void entry(const __grid_constant__ typename Kernel::Params params) {
-  if constexpr (Kernel::Machine::compiles_here) {
+                             shape_of<Kernel>.resident_workgroups) void entry(const __grid_constant__
+                                                                              typename Kernel::Params params) {
+  if constexpr (compiles_here<Kernel>) {
     extern __shared__ uint4 lds[];
     typename Kernel::Machine::Wave wave(reinterpret_cast<std::byte*>(lds));
     Kernel::run(wave, params);
@@ -100,6 +105,10 @@ Verdict prepare(int ordinal, bool* early) {
   if (const std::uint32_t known = prepared<Kernel>.of(ordinal); known != 0) return *early = known == 2, Verdict{};
   int major = 0;
   if (Verdict v = verdict_of(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal)); !v) return v;
+  if (constexpr int needed = shape_of<Kernel>.chip_lds_bytes; needed > 0)
+    if (const int pass = pass_of(entry<Kernel>); pass > 0 && lds_bytes_of_pass(pass) != needed)
+      return {Status::unsupported, "device",
+              "this program was compiled for devices with more LDS: compile it for sm_86, sm_89 or sm_120"};
   if (Kernel::lds_bytes > 48 * 1024)
     if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::lds_bytes));
         !v)

@@ -10,11 +10,10 @@
 //   width                                  lanes of a wave
 //   runs_on(Arch)                          the chips that it is for: Facts<M> in machines.hpp
 //   compiles_here                          whether the compiler's pass is for one of them, or for the host: elsewhere kernels are empty
-//   decode_waves, lone_decode_waves, plan_waves, plan_shares, reduce_waves, copy_waves, reduce_batch, reduce_pieces,
-//   min_waves_per_simd                     shapes of its kernels
+//   Tuning                                 the shapes of its kernels: tuning/
+//   compiles_for(bytes)                    whether the pass is for chips with so many bytes of LDS a workgroup           (default: yes)
 //   copies_to_lds                          whether tiles come to LDS by asynchronous copies, or to registers by loads  (default: no)
 //     if so: Copies<Stages, Strips..>      async_copy.hpp has their list
-//            ring_bytes, unit_workgroups   shapes of its decode kernels
 //     if not: StagedQuery<Query, Kv, HeadSize>     cdna/staged_query.hpp
 //            multiplies(Query, Kv)         whether 8-bit keys are multiplied as they are                                 (default: no)
 //   Lane<T>                                one T a lane; value[lane] in a body that each() runs for `lane`
@@ -93,7 +92,9 @@ template <class M>
 struct MachineDefaults {
   static constexpr int width = Facts<M>::width;
   static constexpr bool runs_on(Arch arch) { return Facts<M>::runs_on(arch); }
+  using Tuning = typename Facts<M>::Tuning;
   static constexpr bool compiles_here = true;
+  static constexpr bool compiles_for(int) { return true; }
   static constexpr bool copies_to_lds = false;
   static constexpr bool multiplies(DType, DType) { return false; }
   template <class T, int Threads>

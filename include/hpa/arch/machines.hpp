@@ -5,6 +5,9 @@
 
 #include "hpa/arch/arch.hpp"
 #include "hpa/status.hpp"
+#include "hpa/tuning/cdna.hpp"
+#include "hpa/tuning/host.hpp"
+#include "hpa/tuning/nvidia.hpp"
 
 namespace hpa {
 inline namespace HPA_PLATFORM {
@@ -21,21 +24,28 @@ template <class Machine>
 struct Facts {
   static constexpr int width = Machine::width;
   static constexpr bool runs_on(Arch arch) { return Machine::runs_on(arch); }
+  using Tuning = typename Machine::Tuning;  // the shapes of its kernels
 };
 template <>
 struct Facts<Cdna> {
   static constexpr int width = 64;  // lanes of a wave
   static constexpr bool runs_on(Arch arch) { return arch == Arch::gfx90a || arch == Arch::gfx942 || arch == Arch::gfx950; }
+  using Tuning = tuning::Cdna;
 };
 template <>
 struct Facts<Nvidia> {
   static constexpr int width = 32;
-  static constexpr bool runs_on(Arch arch) { return arch == Arch::sm80 || arch == Arch::sm90; }
+  static constexpr bool runs_on(Arch arch) {
+    return arch == Arch::sm80 || arch == Arch::sm86 || arch == Arch::sm89 || arch == Arch::sm90 || arch == Arch::sm100 ||
+           arch == Arch::sm120;
+  }
+  using Tuning = tuning::Nvidia;
 };
 template <class Of>
 struct Facts<HostMachine<Of>> {
   static constexpr int width = Facts<Of>::width;
   static constexpr bool runs_on(Arch arch) { return arch == Arch::host; }
+  using Tuning = tuning::Host<typename Facts<Of>::Tuning>;
 };
 
 #if defined(HPA_PLATFORM_HIP)

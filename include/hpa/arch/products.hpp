@@ -92,10 +92,6 @@ struct CdnaProducts {
   static constexpr int key_words = 4, key_run = 128 / Codec::bits;  // registers a lane; elements of one head next to each other
   static constexpr int query_words = 4, query_run = 8;
   static constexpr int value_words = 8 * Codec::bits / 32, value_run = 8;  // tokens of one head element next to each other
-  // Bytes leave registers to spare: steps of output() whose values are asked for and awaited together, and steps of scores() whose
-  // query is read ahead.
-  static constexpr int value_batch = Codec::is_operand ? 1 : 4;
-  static constexpr int query_ahead = Codec::is_operand ? 1 : 4;
   static constexpr int prob_words = 4, output_run = 4;
 
   static HPA_HOST_DEVICE constexpr Place key_at(int lane, int product, int i) {

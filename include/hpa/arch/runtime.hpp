@@ -78,17 +78,38 @@ inline Verdict query_device(int ordinal, Device* device) {
   if (!arch_named(properties.gcnArchName, &device->arch))
     return {Status::unsupported, "device", "the library knows gfx90a, gfx942, gfx950, gfx11 and gfx12; this device is another"};
   device->compute_units = properties.multiProcessorCount;
+  device->lds_bytes = int(properties.sharedMemPerBlock);
   return {};
 }
 
 #elif defined(HPA_CUDA_KERNELS)
 
+template <int>
+__global__ void any_kernel() {}
+
+/// __CUDA_ARCH__ of the code that a device runs of a kernel, or 0 if there is none for it.
+template <class... Params>
+int pass_of(void (*kernel)(Params...)) {
+  cudaFuncAttributes attributes;
+  if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) return attributes.ptxVersion * 10;
+  static_cast<void>(take_error());
+  return 0;
+}
+
 inline Verdict query_device(int ordinal, Device* device) {
-  int major = 0;
-  if (Verdict v = verdict_of(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal)); !v) return v;
+  const auto ask = [&](cudaDeviceAttr attribute, int* value) {
+    return verdict_of(cudaDeviceGetAttribute(value, attribute, ordinal));
+  };
+  int major = 0, minor = 0;
+  if (Verdict v = ask(cudaDevAttrComputeCapabilityMajor, &major); !v) return v;
+  if (Verdict v = ask(cudaDevAttrComputeCapabilityMinor, &minor); !v) return v;
   if (major < 8) return {Status::unsupported, "device", "the library needs compute capability 8.0 or above"};
-  device->arch = major < 9 ? Arch::sm80 : Arch::sm90;
-  return verdict_of(cudaDeviceGetAttribute(&device->compute_units, cudaDevAttrMultiProcessorCount, ordinal));
+  device->arch = arch_of_capability(major, minor);
+  if (Verdict v = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin, &device->lds_bytes); !v) return v;
+  // A device may run code that was made for one with less LDS: sm_80's where there is no other.
+  const int pass = pass_of(any_kernel<0>), of_pass = lds_bytes_of_pass(pass);
+  if (pass > 0 && of_pass < device->lds_bytes) device->lds_bytes = of_pass;
+  return ask(cudaDevAttrMultiProcessorCount, &device->compute_units);
 }
 
 #else

@@ -29,10 +29,11 @@ kernel::FinishOf<General> finish_params([[maybe_unused]] const DecodeShape& shap
 inline kernel::DecodeParams decode_params(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParams params{};
   params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, shape.num_heads, shape.head_size, shape.query);
-  params.keys = kv_view(args.key_cache, args.key_block_stride, args.key_head_stride, shape);
-  params.values = kv_view(args.value_cache, args.value_block_stride, args.value_head_stride, shape);
-  params.block_tables = args.block_tables;
-  params.table_row_stride = args.block_table_row_stride == 0 ? args.block_table_width : args.block_table_row_stride;
+  params.keys = kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape);
+  params.values = kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape);
+  params.block_tables = args.batch.block_tables;
+  params.table_row_stride =
+      args.batch.block_table_row_stride == 0 ? args.batch.block_table_width : args.batch.block_table_row_stride;
   params.result = result_view(shape, args, p);
   params.header = p.parts.header;
   params.items = p.parts.items;
@@ -40,13 +41,13 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   params.gqa = {shape.gqa_ratio(), 1.f / float(shape.gqa_ratio())};
   params.scale_log2 = (args.scale == 0.f ? 1.f / std::sqrt(float(shape.head_size)) : args.scale) * kernel::log2_e;
   params.stamp = p.stamp;
-  params.cache_is_ready = args.cache_is_ready;
+  params.allow_early_kv_loads = args.allow_early_kv_loads;
   return params;
 }
 
 inline kernel::TokenScaleParams token_scale_params(const DecodeArgs& args, const DecodeShape& shape) {
-  const kernel::KvView keys = token_scale_view(args.key_token_scales, shape);
-  return {keys.data, token_scale_view(args.value_token_scales, shape).data, keys.block_stride, keys.head_stride};
+  const kernel::KvView keys = token_scale_view(args.cache.key_token_scales, shape);
+  return {keys.data, token_scale_view(args.cache.value_token_scales, shape).data, keys.block_stride, keys.head_stride};
 }
 
 /// The parameters of one instance: the common ones, and those of what it can do.
@@ -54,11 +55,11 @@ template <class C>
 kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParamsOf<C> params{};
   static_cast<kernel::DecodeParams&>(params) = decode_params(shape, args, p);
-  if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.k_scale, args.v_scale};
+  if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.cache.k_scale, args.cache.v_scale};
   if constexpr (C::token_scales) static_cast<kernel::TokenScaleParams&>(params) = token_scale_params(args, shape);
   if constexpr (C::general) {
     static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,
-                                                   shape.sliding_window ? std::min(args.window, shape.max_seq_len) : 0,
+                                                   shape.sliding_window ? std::min(args.batch.window, shape.max_seq_len) : 0,
                                                    shape.causal};
     static_cast<kernel::FinishParams&>(params) = finish_params<true>(shape, args);
   }

@@ -18,12 +18,6 @@ inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int w
   return int(work < x ? work : x);
 }
 
-/// Workgroups of a kernel that a compute unit holds.
-template <class Kernel>
-int held(const Device& device) {
-  return tuning(device.arch).waves_per_unit / Kernel::waves;
-}
-
 }  // namespace detail
 }  // namespace HPA_PLATFORM
 }  // namespace hpa

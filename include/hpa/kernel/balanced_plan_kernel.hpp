@@ -62,7 +62,8 @@ struct BalancedPlanKernel {
   template <class T>
   using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
-  static constexpr int waves = Stride::waves;
+  static constexpr tuning::KernelShape shape = Stride::numbers.kernel;
+  static constexpr int waves = shape.waves;
   static constexpr int starts_bytes = Stride::template lds_bytes<OneStride, std::int64_t>();
   static constexpr int counts_bytes = Stride::template Scan<PieceCounts>::lds_bytes;
   static constexpr int lds_bytes = starts_bytes > counts_bytes ? starts_bytes : counts_bytes;

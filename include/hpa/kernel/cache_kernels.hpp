@@ -40,7 +40,8 @@ struct AppendKernel {
   using Machine = M;
   using Params = AppendParams;
   using Wave = typename M::Wave;
-  static constexpr int waves = M::copy_waves;
+  static constexpr tuning::KernelShape shape = M::Tuning::copy_kernel_shape();
+  static constexpr int waves = shape.waves;
   static constexpr int lds_bytes = 0;
   static constexpr int x = 8;  // elements of 16 bytes
   static_assert(Layout::x == x && Layout::value_run == layout::Along::tokens,
@@ -91,7 +92,8 @@ struct QuantiseKernel {
   using Wave = typename M::Wave;
   template <class T>
   using Lane = typename M::template Lane<T>;
-  static constexpr int waves = M::copy_waves;
+  static constexpr tuning::KernelShape shape = M::Tuning::copy_kernel_shape();
+  static constexpr int waves = shape.waves;
   static constexpr int lds_bytes = 0;
   static constexpr int run_length = 8;
   static_assert(layout::code_bits(Query) == 16 && layout::code_bits(Kv) == 8, "16-bit rows become 8-bit codes");
@@ -217,7 +219,8 @@ struct CopyBlocksKernel {
   using Machine = M;
   using Params = CopyBlocksParams;
   using Wave = typename M::Wave;
-  static constexpr int waves = M::copy_waves;
+  static constexpr tuning::KernelShape shape = M::Tuning::copy_kernel_shape();
+  static constexpr int waves = shape.waves;
   static constexpr int lds_bytes = 0;
 
   /// Grid x and the waves of a workgroup cover pairs, grid y covers KV heads.

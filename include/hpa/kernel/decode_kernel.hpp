@@ -13,24 +13,25 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-template <class M, class C, int Waves>
+/// C: a Shaped Config.
+template <class M, class C>
 struct DecodeKernel {
   using Machine = M;
   using Params = DecodeParamsOf<C>;
-  using Rows = QueryRows<C, 16>;
+  using Rows = QueryRows<C, C::shape.rows_per_pass>;
   using Wave = typename M::Wave;
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
-  using Stream = WaveStream<M, C, Waves>;
+  using Stream = WaveStream<M, C, C::shape.waves>;
   using Blocks = typename Traits::Blocks;
   template <class T>
   using Lane = typename M::template Lane<T>;
 
-  static constexpr int waves = Waves;
+  static constexpr tuning::KernelShape shape = C::shape;
+  static constexpr int waves = shape.waves;
   static constexpr int chunks = C::head_size / 4;  // a thread merges four elements of a row
-  /// Rows merged at a time: those that there are threads for, in 32 KiB at most, so that a compute unit holds 16 waves.
-  static constexpr int merge_rows = std::min({waves * M::width / chunks, 32768 / (waves * chunks * 16), int{Products::rows}});
+  static constexpr int merge_rows = shape.merge_rows;
   using Merge = WaveMerge<M, C, waves, merge_rows, RotatedRows>;
 
   /// What LDS holds while waves stream tiles. They still read the query when the first one of them writes its states.
@@ -50,6 +51,8 @@ struct DecodeKernel {
     typename Merge::Outputs outputs;  // while waves merge
   };
   static constexpr int lds_bytes = sizeof(Lds);
+  static_assert(Traits::tokens == shape.tile_tokens, "a tile is not what its row in tuning/ says");
+  static_assert(lds_bytes <= shape.lds_bytes, "the kernel takes more LDS than its row in tuning/ says");
 
   /// The cache of a workgroup's KV head.
   struct Cache {
@@ -60,7 +63,7 @@ struct DecodeKernel {
   struct Ahead {
     const std::int32_t* table_row;
     Blocks ids{};
-    QueryTile<M, C, Waves> query;
+    QueryTile<M, C, waves> query;
 
     HPA_DEVICE void request(const Wave& wave, const DecodeParams& p, const Item& item, const Rows& rows) {
       table_row = p.block_tables + std::int64_t{std::uint32_t(item.sequence)} * p.table_row_stride;

@@ -24,7 +24,7 @@ struct DecodeParams {
   GqaRatio gqa;
   float scale_log2;
   std::uint32_t stamp;
-  std::int32_t cache_is_ready;  // DecodeArgs::cache_is_ready
+  std::int32_t allow_early_kv_loads;  // DecodeArgs::allow_early_kv_loads
 };
 
 /// Of 8-bit caches, on the device; nullptr = 1.

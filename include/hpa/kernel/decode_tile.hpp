@@ -42,6 +42,7 @@ class WaveStream {
   template <class T>
   using Lane = typename M::template Lane<T>;
   using Query = typename QueryTile<M, C, Waves>::Staged;
+  static constexpr int value_batch = C::shape.value_batch;  // steps of output() whose values are asked for and awaited together
   using Operand = typename Query::Operand;
   /// The query in LDS: operands, and what staging left behind them.
   struct alignas(16) StagedRows {
@@ -149,7 +150,7 @@ class WaveStream {
     });
     Lane<const Operand*> own;
     wave.each_afresh([&](int lane) { own[lane] = query + lane; });  // read again for every tile: registers are dear
-    constexpr int ahead = std::min(int{Products::query_ahead}, Traits::steps);
+    constexpr int ahead = std::min(int{C::shape.query_ahead}, Traits::steps);
     Lane<Operand> rows[ahead + 1];  // of this step and of the next ones
     const auto read = [&](int step) { wave.each([&](int lane) { rows[step % (ahead + 1)][lane] = own[lane][step * M::width]; }); };
     HPA_UNROLL
@@ -185,12 +186,12 @@ class WaveStream {
     await_values(wave, 0);
     softmax.add_totals(wave, probabilities);
     const auto multiply = value_product<M, C>(wave, tile_scales_, [&] { return seen(tile); });
-    static_assert(Traits::dims % Products::value_batch == 0);
+    static_assert(Traits::dims % value_batch == 0, "the batch of values in tuning/ must divide the products of a tile");
     HPA_UNROLL
-    for (int first = 0; first < Traits::dims; first += Products::value_batch) {
+    for (int first = 0; first < Traits::dims; first += value_batch) {
       if (first > 0) await_values(wave, first);
       HPA_UNROLL
-      for (int dim = first; dim < first + Products::value_batch; ++dim) {
+      for (int dim = first; dim < first + value_batch; ++dim) {
         HPA_UNROLL
         for (int slot = 0; slot < Products::row_slots; ++slot)
           multiply.output(wave, softmax.output[slot][dim], values_.operand[dim], probabilities[slot]);
@@ -198,7 +199,7 @@ class WaveStream {
       if constexpr (RequestNext) {
         wave.keep_order();
         HPA_UNROLL
-        for (int dim = first; dim < first + Products::value_batch; ++dim) values_.request(wave, dim, stream_.values, next_);
+        for (int dim = first; dim < first + value_batch; ++dim) values_.request(wave, dim, stream_.values, next_);
         wave.keep_order();
       }
     }
@@ -206,7 +207,7 @@ class WaveStream {
 
   /// Of a batch of steps, asked for together.
   HPA_DEVICE void await_values(const Wave& wave, int first) {
-    if constexpr (Products::value_batch > 1) wave.await(values_.operand[first + Products::value_batch - 1]);
+    if constexpr (value_batch > 1) wave.await(values_.operand[first + value_batch - 1]);
   }
 
   TileStream<C> stream_;

@@ -32,7 +32,8 @@ struct MergeKernel {
   using Params = MergeParams;
   using Wave = typename M::Wave;
   using Piece = Words<Elements / 2>;
-  static constexpr int waves = M::copy_waves;
+  static constexpr tuning::KernelShape shape = M::Tuning::copy_kernel_shape();
+  static constexpr int waves = shape.waves;
   static constexpr int lds_bytes = 0;
   static constexpr int batch = 4;  // states in flight at a time
 

@@ -31,7 +31,8 @@ struct PlanKernel {
   template <class T>
   using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
-  static constexpr int waves = Stride::waves;
+  static constexpr tuning::KernelShape shape = Stride::numbers.kernel;
+  static constexpr int waves = shape.waves;
   static constexpr int lds_bytes = Stride::template lds_bytes<OneStride, SizeCounts>();
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {

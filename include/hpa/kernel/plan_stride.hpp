@@ -120,8 +120,9 @@ struct PlanStride {
   using Wave = typename M::Wave;
   template <class T>
   using Lane = typename M::template Lane<T>;
-  static constexpr int waves = M::plan_waves, sequences = waves * M::width;
-  static constexpr int shares = M::plan_shares;  // workgroups that hold the same stride, and write for different waves of it
+  static constexpr tuning::PlanShape numbers = M::Tuning::plan_kernel_shape();
+  static constexpr int waves = numbers.kernel.waves, sequences = waves * M::width;
+  static constexpr int shares = numbers.shares;  // workgroups that hold the same stride, and write for different waves of it
   template <class T>
   using Scan = BlockScan<M, T, waves>;
   /// What the sequences before a workgroup's own come to, and those after.

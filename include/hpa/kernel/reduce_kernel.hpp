@@ -27,21 +27,21 @@ struct ReduceKernel {
   template <class T>
   using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
-  static constexpr int waves = M::reduce_waves, rows = waves / RowWaves;  // of a workgroup
-  // Registers that six workgroups would have: what the decode workgroups of a multiprocessor leave for one. Those of all features
-  // leave none.
-  static constexpr int resident_workgroups = RowWaves == waves || General ? 1 : 6;
-  static constexpr int pieces = M::reduce_pieces;  // of four elements, that a lane has of its head
+  static constexpr tuning::ReduceShape numbers = M::Tuning::reduce_kernel_shape(HeadSize, General, RowWaves);
+  static constexpr tuning::KernelShape shape = numbers.kernel;
+  static constexpr int waves = shape.waves, rows = waves / RowWaves;  // of a workgroup
+  static constexpr int pieces = numbers.pieces;                       // of four elements, that a lane has of its head
   static constexpr int lanes_a_head = HeadSize / 4 / pieces, piece_elements = HeadSize / pieces;
   static constexpr int heads_a_wave = M::width / lanes_a_head;
-  static constexpr int batch = M::reduce_batch;  // partials that a wave has in flight at a time
+  static constexpr int batch = numbers.partials_ahead;  // partials that a wave has in flight at a time
   /// Where the waves that share a row meet.
   struct Lds {
     Floats4 sum[waves][pieces][M::width];
     RowState state[waves][M::width];
   };
   static constexpr int lds_bytes = RowWaves == 1 ? 0 : int(sizeof(Lds));
-  static_assert(M::width % lanes_a_head == 0 && (RowWaves == 1 || RowWaves == waves));
+  static_assert(lanes_a_head > 0 && M::width % lanes_a_head == 0, "pieces in tuning/: the lanes of a head must divide a wave");
+  static_assert(RowWaves == 1 || RowWaves == waves, "a row is shared by all waves of a workgroup or by none");
 
   /// Grid x covers split rows, grid y covers heads.
   static HPA_DEVICE void run(Wave& wave, const Params& p) {

@@ -9,13 +9,8 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// A workgroup of `Waves` waves that each keep a ring of `RingBytes`; a compute unit holds so many workgroups.
-template <int Waves, int RingBytes, int Workgroups>
-struct RingShape {
-  static constexpr int waves = Waves, ring_bytes = RingBytes, workgroups = Workgroups;
-};
-
-template <class M, class C, class Shape>
+/// C: a Shaped Config.
+template <class M, class C>
 struct RingKernel {
   using Machine = M;
   using Params = RingParams<C>;
@@ -33,9 +28,9 @@ struct RingKernel {
   using Lane = typename M::template Lane<T>;
 
   static constexpr bool starts_early = true;
-  static constexpr int waves = Shape::waves;
-  static constexpr int resident_workgroups = Shape::workgroups;
-  using Stream = RingStream<M, C, waves, Shape::ring_bytes>;
+  static constexpr tuning::KernelShape shape = C::shape;
+  static constexpr int waves = shape.waves;
+  using Stream = RingStream<M, C>;
   using Merge = WaveMerge<M, C, waves, Products::rows, PaddedRows>;
   // With two merge buffers the waves of an item need not wait until the item before has been read.
   static constexpr int merge_buffers = Products::rows == 8 ? 2 : 1;
@@ -53,6 +48,7 @@ struct RingKernel {
   };
   using Lds = std::conditional_t<C::general, FeaturesLds, PlainLds>;
   static constexpr int lds_bytes = sizeof(Lds);
+  static_assert(lds_bytes <= shape.lds_bytes, "the kernel takes more LDS than its row in tuning/ says");
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.allow_next_launch();
@@ -64,9 +60,9 @@ struct RingKernel {
       return wave.await_previous_launch();
     }
     // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries may not, and of the
-    // caches only what DecodeArgs::cache_is_ready promises.
+    // caches only what DecodeArgs::allow_early_kv_loads promises.
     typename Stream::Cursor cursor(wave, p, list, work);
-    const int early = p.cache_is_ready ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
+    const int early = p.allow_early_kv_loads ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
     Stream stream(wave, lds(wave).rings, lds(wave).bookkeeping, cursor);
     Work next = list.next_or(wave, work);  // where the list stands
     stream.open(wave, early);

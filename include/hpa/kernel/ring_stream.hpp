@@ -126,13 +126,14 @@ class StagedTile {
 };
 
 /// The ring of one wave.
-template <class M, class C, int Waves, int RingBytes>
+template <class M, class C>
 class RingStream {
  public:
+  using Traits = TileTraits<M, C>;
   using Tile = StagedTile<M, C>;
   using Wave = typename M::Wave;
-  using Cursor = TileCursor<M, C, Waves>;
-  static constexpr int stages = RingBytes / Tile::bytes;
+  static constexpr int waves = C::shape.waves, stages = C::shape.stages;
+  using Cursor = TileCursor<M, C, waves>;
   using Copies = std::conditional_t<
       C::token_scales,
       typename M::template Copies<stages, typename Tile::Keys, typename Tile::Values, typename Tile::Scales, typename Tile::Scales>,
@@ -145,10 +146,13 @@ class RingStream {
   struct alignas(8) Bookkeeping {
     std::byte stage[stages][8];
   };
-  static_assert(stages >= 2 && Copies::bookkeeping_bytes <= int(sizeof(Bookkeeping)));
+  static_assert(Tile::bytes == C::shape.bytes_per_stage && Traits::tokens == C::shape.tile_tokens,
+                "a tile is not what its row in tuning/ says");
+  static_assert(stages >= 2, "a ring has two stages: copies run ahead of the products");
+  static_assert(Copies::bookkeeping_bytes <= int(sizeof(Bookkeeping)), "Copies needs more than 8 bytes a stage");
 
   /// `rings` and `bookkeeping` are those of the workgroup's waves.
-  HPA_DEVICE RingStream(Wave& wave, Ring (&rings)[Waves], Bookkeeping (&bookkeeping)[Waves], const Cursor& cursor)
+  HPA_DEVICE RingStream(Wave& wave, Ring (&rings)[waves], Bookkeeping (&bookkeeping)[waves], const Cursor& cursor)
       : cursor_(cursor), ring_(own(wave, rings)), copies_(wave, own(wave, bookkeeping)) {}
 
   /// Asks for the wave's first tiles, `early` of them before the kernel before this one has ended.
@@ -197,7 +201,7 @@ class RingStream {
  private:
   /// The wave's, by 32-bit arithmetic: 64-bit offsets cost a register that the 16-row kernels have not.
   template <class T>
-  static HPA_DEVICE std::byte* own(const Wave& wave, T (&of_waves)[Waves]) {
+  static HPA_DEVICE std::byte* own(const Wave& wave, T (&of_waves)[waves]) {
     return reinterpret_cast<std::byte*>(of_waves) + wave.index() * int(sizeof(T));
   }
   HPA_DEVICE std::byte* place_of(int stage) const { return ring_ + stage * Tile::bytes; }

@@ -16,7 +16,7 @@ using arch::Words;
 /// The compile-time facts of a (machine, config) pair that the tile code shares.
 template <class M, class C>
 struct TileTraits {
-  using Products = typename M::template Products<C::query, C::kv, C::tile_rows>;
+  using Products = typename M::template Products<C::query, C::kv, C::shape.rows_per_pass>;
   using Layout = layout::LayoutOf<C::layout, layout::code_bits(C::kv)>;
   using Blocks = TileBlocks<Products::tile_tokens, C::block_size>;
   template <class T>

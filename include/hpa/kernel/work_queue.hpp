@@ -44,7 +44,7 @@ template <class C>
 struct RingParams : DecodeParamsOf<C> {
   std::int32_t num_kv_heads;
   std::int32_t item_step, head_step;  // by length: from one piece of work of a workgroup to the next, the grid's width
-  using Rows = QueryRows<C, C::tile_rows>;
+  using Rows = QueryRows<C, C::shape.rows_per_pass>;
 
   template <class Wave>
   HPA_DEVICE Rows rows_of(const Wave& wave, const Work& work) const {

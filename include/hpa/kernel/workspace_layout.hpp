@@ -9,6 +9,7 @@
 #include "hpa/kernel/plan_records.hpp"
 #include "hpa/kernel/row_state.hpp"
 #include "hpa/status.hpp"
+#include "hpa/tuning/choose.hpp"
 
 namespace hpa {
 
@@ -17,26 +18,26 @@ namespace kernel {
 
 /// The rule by which plan cuts rows of this shape on this device. `partition_tokens` = 0: the library's own.
 constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& device, int partition_tokens = 0) {
-  const Tuning tuned = tuning(device.arch);
+  const tuning::CutRule cut = tuning::cut_rule(device);
   const std::int64_t rows = std::int64_t{shape.max_seqs} * shape.num_kv_heads;
   PartitionRule rule;
   rule.fixed = partition_tokens;
   rule.compute_units = device.compute_units;
   rule.rows = rows < device.compute_units ? int(rows) : device.compute_units;  // more rows make no difference
   if (!rule.rows_fill_the_chip()) rule.share_of_rows = std::uint32_t(ceil_div(std::int64_t{rule.rows} << 32, rule.compute_units));
-  rule.whole_row_tokens = tuned.whole_row_tokens;
-  rule.long_partition = tuned.long_partition;
-  rule.min_partition = tuned.min_partition;
+  rule.whole_row_tokens = cut.whole_row_tokens;
+  rule.long_partition = cut.long_partition;
+  rule.min_partition = cut.min_partition;
   const std::int64_t rows_a_head = std::int64_t{shape.gqa_ratio()} * shape.max_query_len;
-  const int rows_a_pass = rows_a_head < 16 ? int(rows_a_head) : 16;
-  while (rule.min_partition < tuned.min_tokens_a_row * rows_a_pass) rule.min_partition *= 2;
-  rule.min_saving = tuned.min_saving;
+  const int rows_a_pass = rows_a_head < cut.rows_per_pass ? int(rows_a_head) : cut.rows_per_pass;
+  while (rule.min_partition < cut.min_tokens_per_row * rows_a_pass) rule.min_partition *= 2;
+  rule.min_saving = cut.min_saving;
   if (shape.split == Split::balanced) {
-    const std::int64_t columns = shape.num_kv_heads * ceil_div(rows_a_head, 16);
+    const std::int64_t columns = shape.num_kv_heads * ceil_div(rows_a_head, cut.rows_per_pass);
     const std::int64_t held =
-        std::int64_t{device.compute_units} * (rule.rows_fill_the_chip() ? tuned.workgroups : tuned.lone_workgroups);
+        std::int64_t{device.compute_units} * (rule.rows_fill_the_chip() ? cut.workgroups_per_unit : cut.lone_workgroups_per_unit);
     rule.shares = held > columns ? int(held / columns) : 1;
-    rule.row_cost = tuned.row_cost;
+    rule.row_cost = cut.row_cost;
   }
   return rule;
 }

@@ -8,7 +8,8 @@
 namespace {
 
 // Only the kernel needed here is compiled.
-using Menu = hpa::menu_for<hpa::axis<hpa::DType::f16>, hpa::axis<64>, hpa::axis<16>, hpa::axis<hpa::Features::plain>>;
+using Menu = hpa::default_menu::with<hpa::query_types<hpa::DType::f16>, hpa::head_sizes<64>, hpa::block_sizes<16>,
+                                     hpa::feature_sets<hpa::Features::plain>>;
 
 constexpr int head_size = 64, block_size = 16;
 alignas(16) std::uint16_t query[head_size], key_cache[head_size * block_size], value_cache[head_size * block_size], out[head_size];
@@ -35,12 +36,12 @@ int main() {
   const std::int32_t block_table = 0, length = 1;
   hpa::DecodeArgs args;
   args.query = query;
-  args.key_cache = key_cache;
-  args.value_cache = value_cache;
+  args.cache.keys = key_cache;
+  args.cache.values = value_cache;
   args.out = out;
-  args.block_tables = &block_table;
-  args.seq_lens = &length;
-  args.num_seqs = args.block_table_width = 1;
+  args.batch.block_tables = &block_table;
+  args.batch.seq_lens = &length;
+  args.batch.num_seqs = args.batch.block_table_width = 1;
   std::vector<std::uint64_t> memory(hpa::workspace_bytes(shape, device) / 8 + 2);
   const hpa::Workspace workspace{memory.data(), memory.size() * 8};
   if (const hpa::Verdict verdict = hpa::paged_attention<Menu>(shape, args, workspace, {}); !verdict) return complain(verdict);

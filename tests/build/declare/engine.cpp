@@ -30,13 +30,13 @@ int main() {
   const std::int64_t slot = 0, pair[] = {0, 0};
 
   hpa::DecodeArgs args;
-  args.query = row.data(), args.key_cache = keys.data(), args.value_cache = values.data(), args.out = out.data();
-  args.block_tables = &table, args.seq_lens = &length, args.num_seqs = 1, args.block_table_width = 1;
+  args.query = row.data(), args.cache.keys = keys.data(), args.cache.values = values.data(), args.out = out.data();
+  args.batch.block_tables = &table, args.batch.seq_lens = &length, args.batch.num_seqs = 1, args.batch.block_table_width = 1;
   hpa::AppendArgs append;
-  append.key = append.value = row.data(), append.key_cache = keys.data(), append.value_cache = values.data();
+  append.new_keys = append.new_values = row.data(), append.cache.keys = keys.data(), append.cache.values = values.data();
   append.slot_mapping = &slot, append.num_tokens = 1;
   hpa::CopyBlocksArgs copy;
-  copy.key_cache = keys.data(), copy.value_cache = values.data(), copy.block_pairs = pair, copy.num_pairs = 1;
+  copy.cache.keys = keys.data(), copy.cache.values = values.data(), copy.block_pairs = pair, copy.num_pairs = 1;
   const float lse = 0.f;
   hpa::MergeArgs merge;
   merge.states[0] = {row.data(), &lse}, merge.num_states = 1, merge.state_type = merge.out_type = hpa::DType::bf16;
@@ -48,7 +48,7 @@ int main() {
   good &= accepted("check of copy_blocks", hpa::check<engine_menu>(shape, copy, device));
   good &= accepted("check of merge_states", hpa::check<engine_menu>(merge, device));
   good &= accepted("append", hpa::append<engine_menu>(shape, append, stream));
-  good &= accepted("plan", hpa::plan<engine_menu>(shape, args, workspace, stream));
+  good &= accepted("plan", hpa::plan<engine_menu>(shape, args.batch, workspace, stream));
   good &= accepted("decode", hpa::decode<engine_menu>(shape, args, workspace, stream));
   good &= accepted("paged_attention", hpa::paged_attention<engine_menu>(shape, args, workspace, stream));
   good &= accepted("copy_blocks", hpa::copy_blocks<engine_menu>(shape, copy, stream));

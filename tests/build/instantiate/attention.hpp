@@ -3,5 +3,6 @@
 
 #include "hpa/instantiate.hpp"
 
-using engine_menu = hpa::menu_for<hpa::axis<hpa::DType::bf16>, hpa::axis<64, 128>, hpa::axis<16>, hpa::axis<hpa::Features::plain>>;
+using engine_menu =
+    hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>>;
 HPA_EXTERN(engine_menu);

@@ -35,35 +35,36 @@ bool is_mean(int head_size) {
     slots.push_back(t);  // blocks 0 and 1
   }
   hpa::AppendArgs append;
-  append.key = append.value = values.data();
-  append.key_cache = keys.data();
-  append.value_cache = cache.data();
+  append.new_keys = append.new_values = values.data();
+  append.cache.keys = keys.data();
+  append.cache.values = cache.data();
   append.slot_mapping = slots.data();
   append.num_tokens = tokens;
   const std::int64_t pairs[] = {1, 3};  // and from 1 to 3
   hpa::CopyBlocksArgs copy;
-  copy.key_cache = keys.data();
-  copy.value_cache = cache.data();
+  copy.cache.keys = keys.data();
+  copy.cache.values = cache.data();
   copy.block_pairs = pairs;
   copy.num_pairs = 1;
 
   const std::int32_t table[] = {0, 3}, length = tokens;
   hpa::DecodeArgs args;
   args.query = query.data();
-  args.key_cache = keys.data();
-  args.value_cache = cache.data();
+  args.cache.keys = keys.data();
+  args.cache.values = cache.data();
   args.out = out.data();
-  args.block_tables = table;
-  args.seq_lens = &length;
-  args.num_seqs = 1;
-  args.block_table_width = 2;
+  args.batch.block_tables = table;
+  args.batch.seq_lens = &length;
+  args.batch.num_seqs = 1;
+  args.batch.block_table_width = 2;
 
   hpa::Device device;
   if (!hpa::current_device(&device)) return false;
   Memory memory(hpa::workspace_bytes<engine_menu>(shape, device) / sizeof(Elements8) + 1);
   const hpa::Workspace workspace{memory.data(), memory.size() * sizeof(Elements8)};
   if (!hpa::append<engine_menu>(shape, append, {}) || !hpa::copy_blocks<engine_menu>(shape, copy, {})) return false;
-  if (!hpa::plan<engine_menu>(shape, args, workspace, {}) || !hpa::decode<engine_menu>(shape, args, workspace, {})) return false;
+  if (!hpa::plan<engine_menu>(shape, args.batch, workspace, {}) || !hpa::decode<engine_menu>(shape, args, workspace, {}))
+    return false;
   if (!hpa::paged_attention<engine_menu>(shape, args, workspace, {})) return false;
   const std::vector<float> lse(num_heads, 0.f);
   hpa::MergeArgs merge;  // the result with itself

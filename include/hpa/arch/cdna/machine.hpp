@@ -24,14 +24,8 @@ inline constexpr bool compiles_here = true;
 
 struct Cdna : amd::Machine<Cdna> {
   static constexpr bool compiles_here = cdna::compiles_here;
-  static constexpr int decode_waves = 4, lone_decode_waves = 8, plan_waves = 16, reduce_waves = 1,
-                       copy_waves = 4;   // waves a workgroup, by kernel
-  static constexpr int plan_shares = 1;  // workgroups that write for the same sequences
-  static constexpr int min_waves_per_simd = 4;
 
   using Floats4 = CdnaFloats4;
-  static constexpr int reduce_batch = 4;   // partials of a row in flight at a time
-  static constexpr int reduce_pieces = 2;  // of four elements, that a lane has of its head
   /// Whether keys of 8 bits are multiplied as they are. Two terms hold bf16, not f16; gfx950 widens two codes by one instruction.
   static constexpr bool multiplies(DType query, DType kv) {
     return cdna::converts_fnuz && query == DType::bf16 && kv == DType::e4m3_fnuz;

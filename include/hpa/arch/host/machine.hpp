@@ -21,10 +21,6 @@ namespace arch {
 /// What all of them have alike.
 template <class Of>
 struct EmulatedMachine : MachineDefaults<HostMachine<Of>> {
-  static constexpr int decode_waves = 4, plan_waves = 2, reduce_waves = 2, copy_waves = 2;  // waves a workgroup, by kernel
-  static constexpr int lone_decode_waves = decode_waves;  // one kernel less to compile; more threads would show nothing new
-  static constexpr int reduce_batch = 4;                  // partials of a row in flight at a time
-  static constexpr int reduce_pieces = 1;                 // of four elements, that a lane has of its head
 
   template <class T>
   using Lane = HostLane<T, Facts<Of>::width>;
@@ -52,7 +48,6 @@ struct EmulatedMachine : MachineDefaults<HostMachine<Of>> {
 
 template <>
 struct HostMachine<Cdna> : EmulatedMachine<Cdna> {
-  static constexpr int plan_shares = 1;  // workgroups that write for the same sequences
   /// As gfx90a and gfx942, whose bf16 is rounded by integer arithmetic.
   template <DType Type>
   static std::uint32_t pack_plain(float low, float high) {
@@ -71,10 +66,7 @@ struct HostMachine<Cdna> : EmulatedMachine<Cdna> {
 
 template <>
 struct HostMachine<Nvidia> : EmulatedMachine<Nvidia> {
-  static constexpr int plan_shares = 2;  // workgroups that write for the same sequences
   static constexpr bool copies_to_lds = true;
-  static constexpr int ring_bytes = 65536;   // in flight, of all decode waves of a compute unit
-  static constexpr int unit_workgroups = 1;  // one kernel less to compile; another workgroup size would show nothing new
   template <DType Query, DType Kv, int Rows>
   using Products = WarpProducts<EmulatedMma<Query>, Rows, layout::Codec<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>;
   template <int Stages, class... Strips>

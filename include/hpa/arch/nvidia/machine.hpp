@@ -24,18 +24,22 @@ inline constexpr bool compiles_here = false;
 #else
 inline constexpr bool compiles_here = true;
 #endif
+
+#if defined(__CUDA_ARCH__)
+inline constexpr int pass = __CUDA_ARCH__;
+#else
+inline constexpr int pass = 0;
+#endif
+/// Code of a pass is for the chips of its compute capability: of kernels that differ in how much LDS a chip has, one kind.
+constexpr bool compiles_for(int chip_lds_bytes) {
+  return pass == 0 || chip_lds_bytes == 0 || chip_lds_bytes == lds_bytes_of_pass(pass);
+}
 }  // namespace nvidia
 
 struct Nvidia : MachineDefaults<Nvidia> {
   static constexpr bool compiles_here = nvidia::compiles_here;
-  static constexpr int plan_waves = 32, copy_waves = 4;  // waves a workgroup, by kernel
-  static constexpr int plan_shares = 8;                  // workgroups that write for the same sequences
-  static constexpr int reduce_waves = 8;                 // they share a row, or have one each
-  static constexpr int reduce_batch = 2;                 // partials of a row that a wave has in flight at a time
-  static constexpr int reduce_pieces = 1;                // of four elements, that a lane has of its head
+  static constexpr bool compiles_for(int chip_lds_bytes) { return nvidia::compiles_for(chip_lds_bytes); }
   static constexpr bool copies_to_lds = true;
-  static constexpr int ring_bytes = 131072;  // in flight, of all decode waves of a multiprocessor: enough to saturate the memory
-  static constexpr int unit_workgroups = 2;  // decode workgroups that share a multiprocessor where rows fill the chip
 
   template <class T>
   using Lane = DeviceLane<T>;
