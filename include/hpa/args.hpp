@@ -12,11 +12,12 @@ namespace hpa {
 struct Batch {
   const std::int32_t* block_tables = nullptr;     // [num_seqs, block_table_width]
   const std::int32_t* seq_lens = nullptr;         // [num_seqs], tokens in the cache, the current ones included
-  const std::int32_t* query_start_loc = nullptr;  // [num_seqs + 1]; nullptr = row i is sequence i's only query
-  int num_seqs = 0;
-  int block_table_width = 0;                // columns a row may read
-  std::int64_t block_table_row_stride = 0;  // 0 = block_table_width
-  int window = 0;                           // keys visible to a query, itself included; needs shape.sliding_window
+  const std::int32_t* query_start_loc = nullptr;  // [num_seqs + 1]; nullptr = row i is sequence i's only query. Entries at its end
+                                                  // that repeat, or are all 0, are padding: sequences without rows
+  int num_seqs = 0;                               // 0: a step with nothing to do, and no pointer is looked at
+  int block_table_width = 0;                      // columns a row may read
+  std::int64_t block_table_row_stride = 0;        // 0 = block_table_width
+  int window = 0;                                 // keys visible to a query, itself included; needs shape.sliding_window
 };
 
 /// The cache of one layer, the same for decode(), append() and copy_blocks(). Strides are in elements of the cache; 0 = dense, as

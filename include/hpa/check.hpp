@@ -193,7 +193,8 @@ inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& k
 
 inline Verdict check_batch(const DecodeShape& shape, const Batch& batch) {
   const Status bad = Status::invalid_argument;
-  if (batch.num_seqs <= 0) return {bad, "num_seqs", "must be positive"};
+  if (batch.num_seqs < 0) return {bad, "num_seqs", "must not be negative"};
+  if (batch.num_seqs == 0) return {};  // tensors of nothing may be null
   if (batch.num_seqs > shape.max_seqs) return {bad, "num_seqs", "more than shape.max_seqs"};
   if (batch.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
   const PointerRule pointers[] = {{batch.block_tables, 4, "block_tables"}, {batch.seq_lens, 4, "seq_lens"}};
@@ -233,6 +234,7 @@ Verdict check(const DecodeShape& shape, const Batch& batch, const Device& device
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
   if (Verdict v = check<Menu>(shape, args.batch, device); !v) return v;
+  if (args.batch.num_seqs == 0) return {};
   const Status bad = Status::invalid_argument;
   const detail::PointerRule pointers[] = {{args.query, 16, "query"},
                                           {args.cache.keys, 16, "keys"},

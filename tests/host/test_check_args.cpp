@@ -64,7 +64,6 @@ TEST_CASE("decode refuses impossible arguments by name", "[check]") {
   check_refused<hpa::default_menu, Args>(
       good_shape(), good_args(),
       {
-          {"num_seqs", [](Shape&, Args& a) { a.batch.num_seqs = 0; }},
           {"num_seqs", [](Shape&, Args& a) { a.batch.num_seqs = -1; }},
           {"num_seqs", [](Shape& s, Args& a) { a.batch.num_seqs = s.max_seqs + 1; }},
           {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = 0; }},
@@ -180,6 +179,7 @@ TEST_CASE("decode accepts what is merely unusual", "[check]") {
   args.out = nowhere<void>(8);
   args.batch.query_start_loc = nowhere<std::int32_t>(4);
   CHECK(hpa::check(shape, args, host_device).status == Status::ok);
+  CHECK(hpa::check(shape, DecodeArgs{}, host_device));  // no sequences, and no tensors
   shape.lse = shape.alibi = true;
   args.lse = nowhere<float>(4);
   args.alibi_slopes = nowhere<float>(4);
@@ -277,10 +277,8 @@ TEST_CASE("a workspace that cannot hold the plan is refused before anything runs
     Status status;
   };
   const Case cases[] = {
-      {{nullptr, needed}, Status::invalid_argument},
-      {{nullptr, 0}, Status::invalid_argument},
-      {{nowhere<void>(8), needed}, Status::invalid_argument},
-      {{nowhere<void>(), needed - 1}, Status::workspace_too_small},
+      {{nullptr, needed}, Status::invalid_argument},          {{nullptr, 0}, Status::invalid_argument},
+      {{nowhere<void>(8), needed}, Status::invalid_argument}, {{nowhere<void>(), needed - 1}, Status::workspace_too_small},
       {{nowhere<void>(), 0}, Status::workspace_too_small},
   };
   for (const Case& c : cases) {
@@ -319,4 +317,3 @@ TEST_CASE("calls pass on what check finds", "[check]") {
   CHECK(std::string(hpa::copy_blocks(good_shape(), copy, {}).field) == "num_pairs");
   CHECK(std::string(hpa::current_device(nullptr).field) == "device");
 }
-
