@@ -21,7 +21,7 @@ struct Batch {
 };
 
 /// The cache of one layer, the same for decode(), append() and copy_blocks(). Strides are in elements of the cache; 0 = dense, as
-/// KvLayout says. Keys and values are 16-byte aligned and their strides multiples of 16 bytes.
+/// KvLayout says; that between heads may be anything where there is one. Keys and values are 16-byte aligned and their strides multiples of 16 bytes.
 struct KvCache {
   void* keys = nullptr;
   void* values = nullptr;
@@ -33,10 +33,14 @@ struct KvCache {
   float* value_token_scales = nullptr;  // the same of values: a value is code * v_scale * value_token_scale
 };
 
-/// One layer's attention: device pointers and strides, in elements; a stride of 0 means dense, not broadcast.
+/// One layer's attention: device pointers and strides, in elements; a stride of 0 means dense, not broadcast. The stride of a dimension
+/// of size 1 may be anything.
 ///
 /// 16-byte loads read the query, so its pointer is 16-byte aligned and its strides are multiples of 16 bytes; out is written 4
 /// elements at a time. check() refuses anything else by name.
+///
+/// out may be the query itself, of the same type and with the same strides: a row is written when all that read it have done so.
+/// Otherwise neither out nor lse overlaps anything that is read.
 struct DecodeArgs {
   Batch batch;
   KvCache cache;

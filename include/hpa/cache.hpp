@@ -45,7 +45,8 @@ template <class Menu>
 Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& device) {
   using detail::check_strides;
   if (Verdict v = check<Menu>(shape, device); !v) return v;
-  if (args.num_tokens <= 0) return {Status::invalid_argument, "num_tokens", "must be positive"};
+  if (args.num_tokens < 0) return {Status::invalid_argument, "num_tokens", "must not be negative"};
+  if (args.num_tokens == 0) return {};  // tensors of nothing may be null
   const detail::PointerRule pointers[] = {{args.new_keys, 16, "new_keys"},
                                           {args.new_values, 16, "new_values"},
                                           {args.cache.keys, 16, "keys"},
@@ -59,12 +60,12 @@ Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& de
   const std::int64_t limit = detail::elements_in_4_gib(shape.query);
   if (Verdict v =
           check_strides({args.new_key_token_stride, args.new_key_head_stride, "new_key_token_stride", "new_key_head_stride"},
-                        shape.head_size, shape.num_kv_heads, x, limit, detail::max_stride);
+                        shape.head_size, {args.num_tokens, shape.num_kv_heads}, x, limit, detail::max_stride);
       !v)
     return v;
   if (Verdict v = check_strides(
           {args.new_value_token_stride, args.new_value_head_stride, "new_value_token_stride", "new_value_head_stride"},
-          shape.head_size_of_v(), shape.num_kv_heads, x, limit, detail::max_stride);
+          shape.head_size_of_v(), {args.num_tokens, shape.num_kv_heads}, x, limit, detail::max_stride);
       !v)
     return v;
   return detail::check_cache_strides(
@@ -76,7 +77,8 @@ Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& de
 template <class Menu>
 Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device& device) {
   if (Verdict v = check<Menu>(shape, device); !v) return v;
-  if (args.num_pairs <= 0) return {Status::invalid_argument, "num_pairs", "must be positive"};
+  if (args.num_pairs < 0) return {Status::invalid_argument, "num_pairs", "must not be negative"};
+  if (args.num_pairs == 0) return {};
   const detail::PointerRule pointers[] = {
       {args.cache.keys, 16, "keys"}, {args.cache.values, 16, "values"}, {args.block_pairs, 8, "block_pairs"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
@@ -118,9 +120,9 @@ template <class Menu>
 Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
-  if (Verdict v = check<Menu>(shape, args, device); !v) return v;
+  if (Verdict v = check<Menu>(shape, args, device); !v || args.num_tokens == 0) return v;
   const auto rows = [&](const void* data, std::int64_t token_stride, std::int64_t head_stride, int size) {
-    return detail::row_view(data, token_stride, head_stride, shape.num_kv_heads, size, shape.query);
+    return detail::row_view(data, token_stride, head_stride, {args.num_tokens, shape.num_kv_heads}, size, shape.query);
   };
   const kernel::QuantiseParams params{
       {rows(args.new_keys, args.new_key_token_stride, args.new_key_head_stride, shape.head_size),
@@ -148,7 +150,7 @@ template <class Menu>
 Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
-  if (Verdict v = check<Menu>(shape, args, device); !v) return v;
+  if (Verdict v = check<Menu>(shape, args, device); !v || args.num_pairs == 0) return v;
   const kernel::CopyBlocksParams params{
       detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
       detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape),

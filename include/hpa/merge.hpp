@@ -25,7 +25,7 @@ inline Verdict check_merge_sizes(const MergeArgs& args) {
   const Status bad = Status::invalid_argument, none = Status::unsupported;
   if (args.num_states <= 0) return {bad, "num_states", "must be positive"};
   if (args.num_states > max_merge_states) return {none, "num_states", "more than 16; merge some of them first"};
-  if (args.num_rows <= 0) return {bad, "num_rows", "must be positive"};
+  if (args.num_rows < 0) return {bad, "num_rows", "must not be negative"};
   if (args.num_heads <= 0) return {bad, "num_heads", "must be positive"};
   if (args.head_size <= 0) return {bad, "head_size", "must be positive"};
   if (args.head_size % 4 != 0) return {none, "head_size", "not a multiple of 4"};
@@ -47,7 +47,7 @@ inline Verdict check_merge_pointers(const MergeArgs& args) {
 
 inline Verdict check_merge_strides(const MergeArgs& args) {
   const auto check = [&](const StridePair& strides, DType type) {
-    return check_strides(strides, args.head_size, args.num_heads, 4, elements_in_4_gib(type), max_stride);
+    return check_strides(strides, args.head_size, {args.num_rows, args.num_heads}, 4, elements_in_4_gib(type), max_stride);
   };
   if (Verdict v = check({args.state_row_stride, args.state_head_stride, "state_row_stride", "state_head_stride"}, args.state_type);
       !v)
@@ -57,7 +57,7 @@ inline Verdict check_merge_strides(const MergeArgs& args) {
 
 inline kernel::RowView merge_view(const MergeArgs& args, const void* data, std::int64_t row_stride, std::int64_t head_stride,
                                   DType type) {
-  return row_view(data, row_stride, head_stride, args.num_heads, args.head_size, type);
+  return row_view(data, row_stride, head_stride, {args.num_rows, args.num_heads}, args.head_size, type);
 }
 inline kernel::RowView state_view(const MergeArgs& args, int state) {
   return merge_view(args, args.states[state].out, args.state_row_stride, args.state_head_stride, args.state_type);
@@ -118,6 +118,7 @@ Verdict check(const MergeArgs& args, const Device& device) {
   if (Verdict v = detail::check_merge_sizes(args); !v) return v;
   if (!Types::has(args.state_type)) return {Status::unsupported, "state_type", detail::AxisText<Types>::text.data};
   if (!Types::has(args.out_type)) return {Status::unsupported, "out_type", detail::AxisText<Types>::text.data};
+  if (args.num_rows == 0) return {};  // tensors of nothing may be null
   if (Verdict v = detail::check_merge_pointers(args); !v) return v;
   if (Verdict v = detail::check_merge_strides(args); !v) return v;
   return detail::check_merge_overlap(args);
@@ -130,7 +131,7 @@ template <class Menu>
 Verdict merge_states(const MergeArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
-  if (Verdict v = check<Menu>(args, device); !v) return v;
+  if (Verdict v = check<Menu>(args, device); !v || args.num_rows == 0) return v;
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     Verdict verdict;

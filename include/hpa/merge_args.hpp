@@ -25,9 +25,9 @@ struct MergeArgs {
   int num_states = 0;                   // 1 to 16
   DType state_type = DType::f16;        // of every state's out: f16 or bf16
   DType out_type = DType::f16;          // of out: f16 or bf16, rounded to nearest even; beyond fp16's range infinite
-  int num_rows = 0;
-  int num_heads = 0;                                         // query heads
-  int head_size = 0;                                         // of the output: head_size_v of the attention. A multiple of 4
+  int num_rows = 0;                     // 0: nothing to do, and no pointer is looked at
+  int num_heads = 0;                    // query heads
+  int head_size = 0;                    // of the output: head_size_v of the attention. A multiple of 4
   std::int64_t state_row_stride = 0, state_head_stride = 0;  // of every state's out
   void* out = nullptr;  // [num_rows, num_heads, head_size]; may be one state's out, with that one's strides, and else must not
                         // overlap any. 0 where all states are empty

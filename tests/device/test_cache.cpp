@@ -571,7 +571,7 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   const auto off = [](const void* pointer, int bytes) {
     return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pointer) + std::uintptr_t(bytes));
   };
-  refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = 0; });
+  refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = -1; });
   refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = -3; });
   refused_append("new_keys", bad, [](DecodeShape&, AppendArgs& a) { a.new_keys = nullptr; });
   refused_append("new_keys", bad, [&](DecodeShape&, AppendArgs& a) { a.new_keys = off(a.new_keys, 8); });
@@ -632,7 +632,7 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
     CHECK(verdict.field == std::string(field));
     CHECK(verdict.status == status);
   };
-  refused_copy("num_pairs", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.num_pairs = 0; });
+  refused_copy("num_pairs", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.num_pairs = -1; });
   refused_copy("block_pairs", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.block_pairs = nullptr; });
   refused_copy("keys", bad, [&](DecodeShape&, CopyBlocksArgs& a) { a.cache.keys = off(a.cache.keys, 2); });
   refused_copy("values", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.cache.values = nullptr; });

@@ -13,7 +13,8 @@ inline namespace HPA_PLATFORM {
 namespace detail {
 
 inline kernel::ResultView result_view(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
-  return {row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out),
+  return {row_view(args.out, args.out_row_stride, args.out_head_stride, {known_rows(args.batch), shape.num_heads},
+                   shape.head_size_of_v(), shape.out),
           args.lse, p.parts.partials, p.parts.states, shape.num_heads};
 }
 
@@ -28,7 +29,8 @@ kernel::FinishOf<General> finish_params([[maybe_unused]] const DecodeShape& shap
 
 inline kernel::DecodeParams decode_params(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParams params{};
-  params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, shape.num_heads, shape.head_size, shape.query);
+  params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, {known_rows(args.batch), shape.num_heads},
+                          shape.head_size, shape.query);
   params.keys = kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape);
   params.values = kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape);
   params.block_tables = args.batch.block_tables;
