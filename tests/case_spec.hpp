@@ -53,6 +53,7 @@ struct CaseSpec {
   int spare_blocks = 3;             // blocks that belong to no sequence
   int spare_columns = 0;            // of the block table, beyond what the longest sequence needs
   std::int64_t first_block_id = 0;  // ids start here and cache pointers are lowered to match: reaches ids beyond memory
+  bool num_blocks_given = false;    // KvCache::num_blocks is what there is; else 0
   std::vector<int> unchecked;       // sequences whose own rows may hold anything, for input with errors in it
 };
 

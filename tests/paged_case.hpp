@@ -295,6 +295,7 @@ class PagedCase {
       args.out_row_stride = strides_.out_row, args.out_head_stride = strides_.out_head;
       args.batch.block_table_row_stride = strides_.table_row;
     }
+    if (spec.num_blocks_given) args.cache.num_blocks = spec.first_block_id + num_blocks_;
     args.scale = spec.scale;
     args.soft_cap = spec.soft_cap;
     args.batch.window = spec.window;

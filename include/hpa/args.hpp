@@ -25,6 +25,7 @@ struct Batch {
 struct KvCache {
   void* keys = nullptr;
   void* values = nullptr;
+  std::int64_t num_blocks = 0;  // 0 = not known; else ids at or past it, like negative ones, are never used as one
   std::int64_t key_block_stride = 0, key_head_stride = 0, key_token_stride = 0;  // token strides: hnd, nhd only
   std::int64_t value_block_stride = 0, value_head_stride = 0, value_token_stride = 0;
   const float* k_scale = nullptr;       // one float, 8-bit KV: a key is code * k_scale; nullptr = 1

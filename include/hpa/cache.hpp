@@ -68,9 +68,7 @@ Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& de
           shape.head_size_of_v(), {args.num_tokens, shape.num_kv_heads}, x, limit, detail::max_stride);
       !v)
     return v;
-  return detail::check_cache_strides(
-      shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
-      {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
+  return detail::check_cache(shape, args.cache);
 }
 
 /// Whether copy_blocks() can do it; the first thing that is wrong, if not. Reads no device memory.
@@ -83,9 +81,7 @@ Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device
       {args.cache.keys, 16, "keys"}, {args.cache.values, 16, "values"}, {args.block_pairs, 8, "block_pairs"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
   if (Verdict v = detail::check_token_scales(shape, args.cache.key_token_scales, args.cache.value_token_scales); !v) return v;
-  return detail::check_cache_strides(
-      shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
-      {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
+  return detail::check_cache(shape, args.cache);
 }
 
 namespace detail {
@@ -127,9 +123,8 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
   const kernel::QuantiseParams params{
       {rows(args.new_keys, args.new_key_token_stride, args.new_key_head_stride, shape.head_size),
        rows(args.new_values, args.new_value_token_stride, args.new_value_head_stride, shape.head_size_of_v()),
-       detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
-       detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape), args.slot_mapping,
-       args.num_tokens, shape.num_kv_heads, shape.head_size, shape.block_size},
+       detail::key_view(args.cache, shape), detail::value_view(args.cache, shape), args.slot_mapping, args.num_tokens,
+       shape.num_kv_heads, shape.head_size, shape.block_size, detail::block_ids(args.cache)},
       args.cache.k_scale,
       args.cache.v_scale,
       detail::token_scale_view(args.cache.key_token_scales, shape),
@@ -151,15 +146,15 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
   if (Verdict v = check<Menu>(shape, args, device); !v || args.num_pairs == 0) return v;
-  const kernel::CopyBlocksParams params{
-      detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
-      detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape),
-      detail::token_scale_view(args.cache.key_token_scales, shape),
-      detail::token_scale_view(args.cache.value_token_scales, shape),
-      args.block_pairs,
-      args.num_pairs,
-      shape.head_size * shape.block_size * size_of(shape.kv),
-      shape.block_size * 4};
+  const kernel::CopyBlocksParams params{detail::key_view(args.cache, shape),
+                                        detail::value_view(args.cache, shape),
+                                        detail::token_scale_view(args.cache.key_token_scales, shape),
+                                        detail::token_scale_view(args.cache.value_token_scales, shape),
+                                        args.block_pairs,
+                                        detail::block_ids(args.cache),
+                                        args.num_pairs,
+                                        shape.head_size * shape.block_size * size_of(shape.kv),
+                                        shape.block_size * 4};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Kernel = kernel::CopyBlocksKernel<typename decltype(machine)::type>;
     const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);

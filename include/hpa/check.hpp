@@ -155,11 +155,16 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
   return {};
 }
 
-inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& key, const StridePair& value) {
+/// What decode() and the cache's writers ask of a cache.
+inline Verdict check_cache(const DecodeShape& shape, const KvCache& cache) {
+  if (cache.num_blocks < 0) return {Status::invalid_argument, "num_blocks", "must be positive, or 0 where it is not known"};
+  const StridePair key{cache.key_block_stride, cache.key_head_stride, "key_block_stride", "key_head_stride"};
+  const StridePair value{cache.value_block_stride, cache.value_head_stride, "value_block_stride", "value_head_stride"};
+  const StrideCounts counts{cache.num_blocks, shape.num_kv_heads};
   const std::int64_t slab = std::int64_t{shape.head_size} * shape.block_size, limit = elements_in_4_gib(shape.kv);
   const int x = per_16_bytes(shape.kv);
-  if (Verdict v = check_strides(key, slab, {0, shape.num_kv_heads}, x, limit, limit); !v) return v;
-  return check_strides(value, slab, {0, shape.num_kv_heads}, x, limit, limit);
+  if (Verdict v = check_strides(key, slab, counts, x, limit, limit); !v) return v;
+  return check_strides(value, slab, counts, x, limit, limit);
 }
 
 /// Rows of query and out; 0 where only the device knows.
@@ -246,11 +251,7 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
                                         per_16_bytes(shape.query), detail::elements_in_4_gib(shape.query), detail::max_stride);
       !v)
     return v;
-  if (Verdict v = detail::check_cache_strides(
-          shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
-          {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
-      !v)
-    return v;
+  if (Verdict v = detail::check_cache(shape, args.cache); !v) return v;
   if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
                                         shape.head_size_of_v(), {detail::known_rows(args.batch), shape.num_heads}, 4,
                                         detail::elements_in_4_gib(shape.out), detail::max_stride);

@@ -244,6 +244,25 @@ TEMPLATE_LIST_TEST_CASE("a negative block id within the length makes an empty ro
   }
 }
 
+TEMPLATE_LIST_TEST_CASE("a block id at or past num_blocks makes an empty row and a report", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  const std::int32_t blocks = 3 + 38 + 6 + 3;  // and some that are spare
+  for (const int max_seqs : {3, 64}) {
+    CaseSpec spec = small_case(DType::f16, 18, 1, {40, 600, 90});
+    spec.shape.max_seqs = max_seqs;
+    spec.num_blocks_given = true;
+    for (const int column : {0, 1, 16, 36, 37})
+      for (const std::int32_t id : {blocks, blocks + 1, largest, -1, smallest})
+        expect_reported<Menu>(spec, "block_tables", [&](PagedCase& paged) {
+          REQUIRE(paged.args().cache.num_blocks == blocks);
+          paged.block_table(1, column) = id;
+        });
+    PagedCase right(spec);  // the last block is one of them
+    CHECK(run_and_ask<Menu>(right).verdict);
+    CHECK(right.check_against_reference(tolerance_of(DType::f16)).problem == "");
+  }
+}
+
 TEMPLATE_LIST_TEST_CASE("query_start_loc that is negative or decreases", "[errors]", Machines) {
   struct Wrong {
     std::vector<std::int32_t> starts;

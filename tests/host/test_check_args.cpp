@@ -68,6 +68,7 @@ TEST_CASE("decode refuses impossible arguments by name", "[check]") {
           {"num_seqs", [](Shape& s, Args& a) { a.batch.num_seqs = s.max_seqs + 1; }},
           {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = 0; }},
           {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = -63; }},
+          {"num_blocks", [](Shape&, Args& a) { a.cache.num_blocks = -1; }},
           {"query", [](Shape&, Args& a) { a.query = nullptr; }},
           {"keys", [](Shape&, Args& a) { a.cache.keys = nullptr; }},
           {"values", [](Shape&, Args& a) { a.cache.values = nullptr; }},
@@ -239,6 +240,9 @@ TEST_CASE("strides of dimensions of size 1 are not looked at", "[check]") {
     CHECK(hpa::check(shape, append, host_device));
     CopyBlocksArgs copy = good_copy();
     copy.cache = args.cache;
+    CHECK(hpa::check(shape, copy, host_device));
+    copy.cache.num_blocks = 1;
+    copy.cache.key_block_stride = copy.cache.value_block_stride = stride;
     CHECK(hpa::check(shape, copy, host_device));
     DecodeShape one_head = shape;
     one_head.num_heads = 1;

@@ -31,11 +31,12 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   kernel::DecodeParams params{};
   params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, {known_rows(args.batch), shape.num_heads},
                           shape.head_size, shape.query);
-  params.keys = kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape);
-  params.values = kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape);
+  params.keys = key_view(args.cache, shape);
+  params.values = value_view(args.cache, shape);
   params.block_tables = args.batch.block_tables;
   params.table_row_stride =
       args.batch.block_table_row_stride == 0 ? args.batch.block_table_width : args.batch.block_table_row_stride;
+  params.block_ids = block_ids(args.cache);
   params.result = result_view(shape, args, p);
   params.header = p.parts.header;
   params.items = p.parts.items;

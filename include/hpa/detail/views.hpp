@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "hpa/args.hpp"
 #include "hpa/detail/strides.hpp"
 #include "hpa/kernel/kv_view.hpp"
 #include "hpa/kernel/result.hpp"
@@ -22,10 +23,23 @@ constexpr ByteStrides byte_strides(std::int64_t outer, std::int64_t inner, std::
   return {dense.outer * size_of(type), dense.inner * size_of(type)};
 }
 
-inline kernel::KvView kv_view(const void* cache, std::int64_t block_stride, std::int64_t head_stride, const DecodeShape& shape) {
-  const ByteStrides strides =
-      byte_strides(block_stride, head_stride, std::int64_t{shape.head_size} * shape.block_size, {0, shape.num_kv_heads}, shape.kv);
-  return {static_cast<const char*>(cache), std::uint32_t(strides.outer), std::uint32_t(strides.inner)};
+inline kernel::KvView kv_view(const void* data, std::int64_t block_stride, std::int64_t head_stride, std::int64_t num_blocks,
+                              const DecodeShape& shape) {
+  const ByteStrides strides = byte_strides(block_stride, head_stride, std::int64_t{shape.head_size} * shape.block_size,
+                                           {num_blocks, shape.num_kv_heads}, shape.kv);
+  return {static_cast<const char*>(data), std::uint32_t(strides.outer), std::uint32_t(strides.inner)};
+}
+inline kernel::KvView key_view(const KvCache& cache, const DecodeShape& shape) {
+  return kv_view(cache.keys, cache.key_block_stride, cache.key_head_stride, cache.num_blocks, shape);
+}
+inline kernel::KvView value_view(const KvCache& cache, const DecodeShape& shape) {
+  return kv_view(cache.values, cache.value_block_stride, cache.value_head_stride, cache.num_blocks, shape);
+}
+
+/// Ids are below 2^31 in any case.
+constexpr kernel::BlockIds block_ids(const KvCache& cache) {
+  const std::int64_t most = std::int64_t{1} << 31;
+  return {std::uint32_t(cache.num_blocks == 0 || cache.num_blocks > most ? most : cache.num_blocks)};
 }
 
 inline kernel::RowView row_view(const void* data, std::int64_t row_stride, std::int64_t head_stride, const StrideCounts& counts,

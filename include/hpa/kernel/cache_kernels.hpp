@@ -16,6 +16,7 @@ struct AppendParams {
   KvView key_cache, value_cache;
   const std::int64_t* slot_mapping;
   std::int32_t num_tokens, num_kv_heads, head_size, block_size;
+  BlockIds block_ids;
 };
 
 /// Where a token goes.
@@ -29,7 +30,8 @@ template <int Waves, class Wave, class F>
 HPA_DEVICE void each_token(const Wave& wave, const AppendParams& p, F&& f) {
   for (std::int32_t token = wave.workgroup_x() * Waves + wave.index(); token < p.num_tokens; token += wave.workgroups_x() * Waves) {
     const std::int64_t slot = wave.uniform(p.slot_mapping + token);
-    if (slot >= 0) f(token, Slot{std::int32_t(slot / p.block_size), int(slot % p.block_size)});
+    if (slot >= 0 && slot < std::int64_t{p.block_ids.limit} * p.block_size)
+      f(token, Slot{std::int32_t(slot / p.block_size), int(slot % p.block_size)});
   }
 }
 
@@ -207,6 +209,7 @@ struct CopyBlocksParams {
   KvView key_cache, value_cache;
   KvView key_token_scales, value_token_scales;  // of nullptr: none
   const std::int64_t* block_pairs;
+  BlockIds block_ids;
   std::int32_t num_pairs;
   std::int32_t slab_bytes;   // of one (block, KV head), K and V alike
   std::int32_t scale_bytes;  // of its token scales
@@ -224,7 +227,7 @@ struct CopyBlocksKernel {
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     for (std::int32_t i = wave.workgroup_x() * waves + wave.index(); i < p.num_pairs; i += wave.workgroups_x() * waves) {
       const std::int64_t from = wave.uniform(p.block_pairs + 2 * i), to = wave.uniform(p.block_pairs + 2 * i + 1);
-      if (from < 0 || to < 0) continue;
+      if (from < 0 || to < 0 || from >= p.block_ids.limit || to >= p.block_ids.limit) continue;
       copy_slab<Words<4>>(wave, p.key_cache, std::int32_t(from), std::int32_t(to), p.slab_bytes);
       copy_slab<Words<4>>(wave, p.value_cache, std::int32_t(from), std::int32_t(to), p.slab_bytes);
       if (p.key_token_scales.data == nullptr) continue;

@@ -108,20 +108,20 @@ struct RingKernel {
     const float scale_log2 = p.scale_log2 * logit_scale<C>(wave, p);
     if constexpr (C::general) stage_facts(wave, p, rows, item);
     const ItemFeatures features = features_of(wave, p, item);
-    bool met_negative_id = false;
+    bool met_bad_id = false;
     for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
       const auto staged = stream.arrived(wave);
-      met_negative_id = met_negative_id || stream.negative_id();
+      met_bad_id = met_bad_id || stream.bad_id();
       add_tile(wave, p, scale_log2, features, staged, query, softmax, item.begin + tile * Traits::tokens, item,
                [&] { stream.release_keys(wave); });
       stream.release_values(wave);
     }
-    if (met_negative_id) report(wave, p.header, PlanError::block_id_negative, item.sequence);
+    if (met_bad_id) report(wave, p.header, PlanError::block_id, item.sequence);
     const std::int32_t active = tiles < waves ? tiles : waves;
     auto& states = lds(wave).states[buffer];
     auto& outputs = lds(wave).outputs[buffer];
     if (wave.index() < active) {
-      Merge::write_states(wave, states, softmax, met_negative_id);
+      Merge::write_states(wave, states, softmax, met_bad_id);
       Merge::write_outputs(wave, outputs, 0, softmax);
     }
     if constexpr (!query_is_early) request_next_query();
