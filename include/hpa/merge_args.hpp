@@ -12,8 +12,9 @@ inline constexpr int max_merge_states = 16;
 
 /// Attention of some rows over a part of their keys.
 struct MergeState {
-  const void* out = nullptr;   // [num_rows, num_heads, head_size]; where lse is -inf it may hold anything
-  const float* lse = nullptr;  // [num_rows, num_heads], dense, natural logarithm; -inf: the row saw no key of this part
+  const void* out = nullptr;   // [num_rows, num_heads, head_size]; where lse is infinite it may hold anything
+  const float* lse = nullptr;  // [num_rows, num_heads], natural logarithm; -inf or +inf: the row saw no key of this part
+  std::int64_t lse_row_stride = 0, lse_head_stride = 0;  // [num_heads, num_rows] has strides 1 and num_rows
 };
 
 /// One merge: sizes, and device pointers. Strides are in elements; a stride of 0 means dense.
@@ -35,6 +36,7 @@ struct MergeArgs {
       nullptr;  // [num_rows, num_heads], natural logarithm, -inf where all states are empty; nullptr = not wanted. Must not
                 // overlap any state's lse
   std::int64_t out_row_stride = 0, out_head_stride = 0;
+  std::int64_t lse_row_stride = 0, lse_head_stride = 0;  // of lse above
 };
 
 }  // namespace hpa

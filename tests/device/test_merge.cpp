@@ -320,8 +320,52 @@ TEMPLATE_LIST_TEST_CASE("a row's bits depend on nothing but its states", "[merge
   CHECK(std::memcmp(elsewhere.data() + 8, first.data(), 2 * 3 * 64) == 0);
 }
 
+/// As some write it where a row saw nothing.
+TEMPLATE_LIST_TEST_CASE("an lse of +inf says that the row saw nothing, as -inf does", "[merge]", Machines) {
+  Merge m;
+  m.num_states = 3, m.num_rows = 2, m.num_heads = 3;
+  m.fill();
+  for (std::int64_t at = 0; at < m.lse_count(); ++at) m.lses[1].as<float>()[at] = -infinity;
+  m.lses[0].as<float>()[2] = m.lses[2].as<float>()[2] = -infinity;  // and one row saw nothing anywhere
+  m.outs[1].fill(0xff);
+  for (Buffer* buffer : {&m.lses[0], &m.lses[1], &m.lses[2], &m.outs[1]}) buffer->upload();
+  merge<TestType>(m);
+  const std::vector<std::uint8_t> out = m.out.bytes(), lse = m.lse.bytes();
+  CHECK(m.lse.as<float>()[2] == -infinity);
+  for (std::int64_t at = 0; at < m.lse_count(); ++at) m.lses[1].as<float>()[at] = infinity;
+  m.lses[0].as<float>()[2] = m.lses[2].as<float>()[2] = infinity;
+  for (Buffer& buffer : m.lses) buffer.upload();
+  merge<TestType>(m);
+  CHECK((m.out.bytes() == out));
+  CHECK((m.lse.bytes() == lse));
+}
+
+TEMPLATE_LIST_TEST_CASE("lse may lie in any order, of each state and of the result", "[merge]", Machines) {
+  Merge m;
+  m.num_states = 2, m.num_rows = 5, m.num_heads = 3;
+  m.fill();
+  merge<TestType>(m);
+  const std::vector<std::uint8_t> out = m.out.bytes();
+  const int rows = m.num_rows, heads = m.num_heads;
+  Buffer turned(std::size_t(m.lse_count()) * 4, 4, Guard::end), result(std::size_t(m.lse_count()) * 4, 4, Guard::end);
+  for (int row = 0; row < rows; ++row)
+    for (int head = 0; head < heads; ++head) turned.as<float>()[head * rows + row] = m.lses[1].as<float>()[row * heads + head];
+  turned.upload(), result.upload();
+  MergeArgs args = m.args();
+  args.states[1].lse = turned.device_as<float>();
+  args.states[1].lse_row_stride = args.lse_row_stride = 1, args.states[1].lse_head_stride = args.lse_head_stride = rows;
+  args.lse = result.device_as<float>();
+  m.out.fill(0xff), m.out.upload();
+  REQUIRE(hpa::merge_states<merge_menu<TestType>>(args, {}));
+  m.out.download(), result.download();
+  CHECK((m.out.bytes() == out));
+  for (int row = 0; row < rows; ++row)
+    for (int head = 0; head < heads; ++head)
+      CHECK(result.as<float>()[head * rows + row] == m.lse.as<float>()[row * heads + head]);
+}
+
 TEMPLATE_LIST_TEST_CASE("an lse that is no number makes its row none, and no other", "[merge]", Machines) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), infinity}) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN()}) {
     Merge m;
     m.num_states = 3, m.num_rows = 3;
     m.fill();
@@ -485,6 +529,11 @@ TEST_CASE("merge_states refuses what it cannot do, by name, and touches nothing"
       {"state_row_stride", invalid, [](MergeArgs& a) { a.state_row_stride = 8 * 64 - 4; }},
       {"state_row_stride", invalid, [](MergeArgs& a) { a.state_row_stride = 8 * 64 + 2; }},
       {"state_row_stride", unsupported, [](MergeArgs& a) { a.state_row_stride = std::int64_t{1} << 44; }},
+      {"states.lse_head_stride", invalid, [](MergeArgs& a) { a.states[1].lse_head_stride = -1; }},
+      {"states.lse_row_stride", invalid, [](MergeArgs& a) { a.states[2].lse_row_stride = 7; }},
+      {"states.lse_head_stride", invalid, [](MergeArgs& a) { a.states[0].lse_row_stride = 1, a.states[0].lse_head_stride = 3; }},
+      {"lse_row_stride", invalid, [](MergeArgs& a) { a.lse_row_stride = 7; }},
+      {"lse_row_stride", unsupported, [](MergeArgs& a) { a.lse_row_stride = std::int64_t{1} << 44; }},
       {"out_head_stride", invalid, [](MergeArgs& a) { a.out_head_stride = 66; }},
       {"out_row_stride", invalid, [](MergeArgs& a) { a.out_row_stride = 4; }},
       {"out", invalid, [](MergeArgs& a) { a.out = const_cast<void*>(a.states[1].out), a.out_row_stride = 1024; }},
