@@ -28,8 +28,9 @@ struct KvCache {
   std::int64_t num_blocks = 0;  // 0 = not known; else ids at or past it, like negative ones, are never used as one
   std::int64_t key_block_stride = 0, key_head_stride = 0, key_token_stride = 0;  // token strides: hnd, nhd only
   std::int64_t value_block_stride = 0, value_head_stride = 0, value_token_stride = 0;
-  const float* k_scale = nullptr;       // one float, 8-bit KV: a key is code * k_scale; nullptr = 1
+  const float* k_scale = nullptr;       // 8-bit KV: a key is code * k_scale; nullptr = 1
   const float* v_scale = nullptr;       // the same of values
+  int scale_stride = 0;                 // of both, in floats between KV heads: 0, one scale; 1, one a head
   float* key_token_scales = nullptr;    // [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
   float* value_token_scales = nullptr;  // the same of values: a value is code * v_scale * value_token_scale
 };

@@ -127,6 +127,7 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
        shape.num_kv_heads, shape.head_size, shape.block_size, detail::block_ids(args.cache)},
       args.cache.k_scale,
       args.cache.v_scale,
+      args.cache.scale_stride,
       detail::token_scale_view(args.cache.key_token_scales, shape),
       detail::token_scale_view(args.cache.value_token_scales, shape)};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {

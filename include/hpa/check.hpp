@@ -158,6 +158,8 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
 /// What decode() and the cache's writers ask of a cache.
 inline Verdict check_cache(const DecodeShape& shape, const KvCache& cache) {
   if (cache.num_blocks < 0) return {Status::invalid_argument, "num_blocks", "must be positive, or 0 where it is not known"};
+  if (cache.scale_stride != 0 && cache.scale_stride != 1)
+    return {Status::invalid_argument, "scale_stride", "must be 0, for one scale, or 1, for one a KV head"};
   const StridePair key{cache.key_block_stride, cache.key_head_stride, "key_block_stride", "key_head_stride"};
   const StridePair value{cache.value_block_stride, cache.value_head_stride, "value_block_stride", "value_head_stride"};
   const StrideCounts counts{cache.num_blocks, shape.num_kv_heads};

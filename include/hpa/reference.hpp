@@ -146,8 +146,8 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
 
   const std::int32_t* table = args.batch.block_tables + sequence * s.table_row;
   const double scale = args.scale != 0.f ? double(args.scale) : 1 / std::sqrt(double(head_size));
-  const double k_scale = args.cache.k_scale != nullptr ? double(*args.cache.k_scale) : 1;
-  const double v_scale = args.cache.v_scale != nullptr ? double(*args.cache.v_scale) : 1;
+  const double k_scale = args.cache.k_scale != nullptr ? double(args.cache.k_scale[kv_head * args.cache.scale_stride]) : 1;
+  const double v_scale = args.cache.v_scale != nullptr ? double(args.cache.v_scale[kv_head * args.cache.scale_stride]) : 1;
   const double cap = shape.soft_cap ? double(args.soft_cap) : 0;
   const double slope = shape.alibi && args.alibi_slopes != nullptr ? double(args.alibi_slopes[head]) : 0;
 

@@ -68,6 +68,8 @@ TEST_CASE("decode refuses impossible arguments by name", "[check]") {
           {"num_seqs", [](Shape& s, Args& a) { a.batch.num_seqs = s.max_seqs + 1; }},
           {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = 0; }},
           {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = -63; }},
+          {"scale_stride", [](Shape&, Args& a) { a.cache.scale_stride = 2; }},
+          {"scale_stride", [](Shape&, Args& a) { a.cache.scale_stride = -1; }},
           {"num_blocks", [](Shape&, Args& a) { a.cache.num_blocks = -1; }},
           {"query", [](Shape&, Args& a) { a.query = nullptr; }},
           {"keys", [](Shape&, Args& a) { a.cache.keys = nullptr; }},

@@ -58,7 +58,8 @@ template <class C>
 kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParamsOf<C> params{};
   static_cast<kernel::DecodeParams&>(params) = decode_params(shape, args, p);
-  if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.cache.k_scale, args.cache.v_scale};
+  if constexpr (size_of(C::kv) == 1)
+    static_cast<kernel::ScaleParams&>(params) = {args.cache.k_scale, args.cache.v_scale, args.cache.scale_stride};
   if constexpr (C::token_scales) static_cast<kernel::TokenScaleParams&>(params) = token_scale_params(args, shape);
   if constexpr (C::general) {
     static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,

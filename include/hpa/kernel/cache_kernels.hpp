@@ -79,7 +79,8 @@ struct AppendKernel {
 };
 
 struct QuantiseParams : AppendParams {
-  const float *k_scale, *v_scale;               // one float, or nullptr = 1
+  const float *k_scale, *v_scale;               // nullptr = 1
+  std::int32_t scale_stride;                    // between KV heads
   KvView key_token_scales, value_token_scales;  // [num_blocks, num_kv_heads, block_size], float
 };
 
@@ -101,14 +102,12 @@ struct QuantiseKernel {
                 "a lane's codes of K lie together, those of V apart");
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
-    const float k_scale = p.k_scale == nullptr ? 1.f : wave.uniform(p.k_scale);
-    const float v_scale = p.v_scale == nullptr ? 1.f : wave.uniform(p.v_scale);
     each_token<waves>(wave, p, [&](std::int32_t token, const Slot& slot) {
-      write(wave, p, p.key, token, slot, k_scale, p.key_token_scales, [&](int head, int element, const Words<2>& codes) {
+      write(wave, p, p.key, token, slot, p.k_scale, p.key_token_scales, [&](int head, int element, const Words<2>& codes) {
         char* const slab = const_cast<char*>(p.key_cache.head(head).slab(slot.block));
         Wave::store(slab + Layout::key_offset(p.block_size, slot.offset, element), codes);
       });
-      write(wave, p, p.value, token, slot, v_scale, p.value_token_scales, [&](int head, int element, const Words<2>& codes) {
+      write(wave, p, p.value, token, slot, p.v_scale, p.value_token_scales, [&](int head, int element, const Words<2>& codes) {
         char* const slab = const_cast<char*>(p.value_cache.head(head).slab(slot.block));
         HPA_UNROLL
         for (int i = 0; i < run_length; ++i)
@@ -142,7 +141,7 @@ struct QuantiseKernel {
   /// Quantises a token's rows and calls store(head, element, codes) for each eight of its codes.
   template <class Store>
   static HPA_DEVICE void write(const Wave& wave, const Params& p, const RowView& rows, std::int32_t token, const Slot& slot,
-                               float scale_of_all, const KvView& token_scales, Store&& store) {
+                               const float* scales, const KvView& token_scales, Store&& store) {
     const RowLanes share(p.head_size);
     const auto load = [&](int head, int run) {
       return Wave::template load<Words<4>>(rows.at(token, head) + 2 * (run * run_length));
@@ -153,8 +152,10 @@ struct QuantiseKernel {
       wave.each([&](int lane) {
         const int head = share.head(lane, first_head, p.num_kv_heads);
         piece[lane] = {};
-        if (head < p.num_kv_heads) piece[lane] = load(head, share.first_run(lane));
-        scale[lane] = scale_of_all;
+        scale[lane] = 1.f;
+        if (head == p.num_kv_heads) return;
+        piece[lane] = load(head, share.first_run(lane));
+        if (scales != nullptr) scale[lane] = Wave::template load<float>(scales + head * p.scale_stride);
       });
       if constexpr (TokenScales) {
         wave.each([&](int lane) {

@@ -136,7 +136,7 @@ struct DecodeKernel {
     stream.table_row = ahead.table_row;
     stream.begin = item.begin, stream.end = item.end;
     stream.block_ids = p.block_ids;
-    stream.scale_log2 = p.scale_log2 * logit_scale<C>(wave, params);
+    stream.scale_log2 = p.scale_log2 * logit_scale<C>(wave, params, wave.workgroup_y());
     return stream;
   }
 
@@ -174,7 +174,7 @@ struct DecodeKernel {
     wave.refresh();
     const ResultView result = again(wave, params, p).result;
     const auto finish = wave.template reread<FinishOf<C::general>>(params);
-    const float value_scale = kernel::value_scale<C>(wave, params);
+    const float value_scale = kernel::value_scale<C>(wave, params, wave.workgroup_y());
     for (int first = 0; first < rows.count; first += merge_rows) {
       if (first > 0) wave.barrier();  // the pass before has been read
       Merge::write_states(wave, lds(wave).stream.states, stream.softmax, stream.met_bad_id());
