@@ -35,6 +35,7 @@ struct CaseSpec {
   float scale = 0.f, soft_cap = 0.f;
   int window = 0;
   float k_scale = 0.f, v_scale = 0.f, out_scale = 0.f;  // 0 = null pointer
+  bool head_scales = false;                             // k_scale and v_scale are those of KV head 0; the others have larger ones
   float token_scale = 1.f;                              // with shape.token_scales: each is drawn between 0.5 and 1.5 times this
   std::vector<float> sinks;                             // [num_heads]; empty = drawn
   std::vector<std::uint32_t> tree_masks;  // [num_rows]; empty = a random tree in each sequence, and any bits past its rows
@@ -53,6 +54,7 @@ struct CaseSpec {
   int spare_blocks = 3;             // blocks that belong to no sequence
   int spare_columns = 0;            // of the block table, beyond what the longest sequence needs
   std::int64_t first_block_id = 0;  // ids start here and cache pointers are lowered to match: reaches ids beyond memory
+  bool num_blocks_given = false;    // KvCache::num_blocks is what there is; else 0
   std::vector<int> unchecked;       // sequences whose own rows may hold anything, for input with errors in it
 };
 

@@ -36,7 +36,7 @@ inline DecodeArgs good_args() {
   args.query = nowhere<void>();
   args.cache.keys = nowhere<void>();
   args.cache.values = nowhere<void>();
-  args.out = nowhere<void>();
+  args.out = nowhere<void>(0x100);
   args.batch.block_tables = nowhere<std::int32_t>();
   args.batch.seq_lens = nowhere<std::int32_t>();
   args.batch.num_seqs = 3;

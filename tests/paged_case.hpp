@@ -295,6 +295,7 @@ class PagedCase {
       args.out_row_stride = strides_.out_row, args.out_head_stride = strides_.out_head;
       args.batch.block_table_row_stride = strides_.table_row;
     }
+    if (spec.num_blocks_given) args.cache.num_blocks = spec.first_block_id + num_blocks_;
     args.scale = spec.scale;
     args.soft_cap = spec.soft_cap;
     args.batch.window = spec.window;
@@ -302,6 +303,7 @@ class PagedCase {
     args.sinks = floats(null_if(!shape().sinks, sinks));
     args.cache.k_scale = floats(null_if(spec.k_scale == 0.f, k_scale));
     args.cache.v_scale = floats(null_if(spec.v_scale == 0.f, v_scale));
+    args.cache.scale_stride = spec.head_scales ? 1 : 0;
     args.out_scale = floats(null_if(spec.out_scale == 0.f, out_scale));
     args.cache.key_token_scales = token_scales(key_token_scales);
     args.cache.value_token_scales = token_scales(value_token_scales);
@@ -335,7 +337,8 @@ class PagedCase {
     workspace = buffer(0, 1, 16);
     alibi_slopes = buffer(shape().alibi ? shape().num_heads : 0, 4, 4);
     sinks = buffer(shape().sinks ? shape().num_heads : 0, 4, 4);
-    for (Buffer* scalar : {&k_scale, &v_scale, &out_scale}) *scalar = buffer(1, 4, 4);
+    for (Buffer* scales : {&k_scale, &v_scale}) *scales = buffer(spec.head_scales ? shape().num_kv_heads : 1, 4, 4);
+    out_scale = buffer(1, 4, 4);
     const std::int64_t scales = shape().token_scales ? num_blocks_ * shape().num_kv_heads * shape().block_size : 0;
     for (Buffer* all : {&key_token_scales, &value_token_scales}) *all = buffer(scales, 4, 4);
     tree_masks = buffer(shape().tree_mask ? num_rows_ : 0, 4, 4);
@@ -348,8 +351,10 @@ class PagedCase {
       start[0] = 0;
       for (int i = 0; i < num_seqs(); ++i) start[i + 1] = start[i] + spec.query_lens[std::size_t(i)];
     }
-    *k_scale.as<float>() = spec.k_scale;
-    *v_scale.as<float>() = spec.v_scale;
+    for (int head = 0; head < int(k_scale.size() / 4); ++head) {
+      k_scale.as<float>()[head] = spec.k_scale * float(1 + head);
+      v_scale.as<float>()[head] = spec.v_scale * float(1 + 3 * head);
+    }
     *out_scale.as<float>() = spec.out_scale;
     for (int head = 0; head < shape().num_heads; ++head) {
       if (shape().alibi) alibi_slopes.as<float>()[head] = std::exp2(-8.f * float(head + 1) / float(shape().num_heads));

@@ -12,30 +12,37 @@ namespace hpa {
 struct Batch {
   const std::int32_t* block_tables = nullptr;     // [num_seqs, block_table_width]
   const std::int32_t* seq_lens = nullptr;         // [num_seqs], tokens in the cache, the current ones included
-  const std::int32_t* query_start_loc = nullptr;  // [num_seqs + 1]; nullptr = row i is sequence i's only query
-  int num_seqs = 0;
-  int block_table_width = 0;                // columns a row may read
-  std::int64_t block_table_row_stride = 0;  // 0 = block_table_width
-  int window = 0;                           // keys visible to a query, itself included; needs shape.sliding_window
+  const std::int32_t* query_start_loc = nullptr;  // [num_seqs + 1]; nullptr = row i is sequence i's only query. Entries at its end
+                                                  // that repeat, or are all 0, are padding: sequences without rows
+  int num_seqs = 0;                               // 0: a step with nothing to do, and no pointer is looked at
+  int block_table_width = 0;                      // columns a row may read
+  std::int64_t block_table_row_stride = 0;        // 0 = block_table_width
+  int window = 0;                                 // keys visible to a query, itself included; needs shape.sliding_window
 };
 
 /// The cache of one layer, the same for decode(), append() and copy_blocks(). Strides are in elements of the cache; 0 = dense, as
-/// KvLayout says. Keys and values are 16-byte aligned and their strides multiples of 16 bytes.
+/// KvLayout says; that between heads may be anything where there is one. Keys and values are 16-byte aligned and their strides multiples of 16 bytes.
 struct KvCache {
   void* keys = nullptr;
   void* values = nullptr;
+  std::int64_t num_blocks = 0;  // 0 = not known; else ids at or past it, like negative ones, are never used as one
   std::int64_t key_block_stride = 0, key_head_stride = 0, key_token_stride = 0;  // token strides: hnd, nhd only
   std::int64_t value_block_stride = 0, value_head_stride = 0, value_token_stride = 0;
-  const float* k_scale = nullptr;       // one float, 8-bit KV: a key is code * k_scale; nullptr = 1
+  const float* k_scale = nullptr;       // 8-bit KV: a key is code * k_scale; nullptr = 1
   const float* v_scale = nullptr;       // the same of values
+  int scale_stride = 0;                 // of both, in floats between KV heads: 0, one scale; 1, one a head
   float* key_token_scales = nullptr;    // [num_blocks, num_kv_heads, block_size], dense; needs shape.token_scales
   float* value_token_scales = nullptr;  // the same of values: a value is code * v_scale * value_token_scale
 };
 
-/// One layer's attention: device pointers and strides, in elements; a stride of 0 means dense, not broadcast.
+/// One layer's attention: device pointers and strides, in elements; a stride of 0 means dense, not broadcast. The stride of a dimension
+/// of size 1 may be anything.
 ///
 /// 16-byte loads read the query, so its pointer is 16-byte aligned and its strides are multiples of 16 bytes; out is written 4
 /// elements at a time. check() refuses anything else by name.
+///
+/// out may be the query itself, of the same type and with the same strides: a row is written when all that read it have done so.
+/// Otherwise neither out nor lse overlaps anything that is read.
 struct DecodeArgs {
   Batch batch;
   KvCache cache;

@@ -45,7 +45,8 @@ template <class Menu>
 Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& device) {
   using detail::check_strides;
   if (Verdict v = detail::first_refusal<Menu>(shape, device, false); !v) return v;
-  if (args.num_tokens <= 0) return {Status::invalid_argument, "num_tokens", "must be positive"};
+  if (args.num_tokens < 0) return {Status::invalid_argument, "num_tokens", "must not be negative"};
+  if (args.num_tokens == 0) return {};  // tensors of nothing may be null
   const detail::PointerRule pointers[] = {{args.new_keys, 16, "new_keys"},
                                           {args.new_values, 16, "new_values"},
                                           {args.cache.keys, 16, "keys"},
@@ -59,31 +60,28 @@ Verdict check(const DecodeShape& shape, const AppendArgs& args, const Device& de
   const std::int64_t limit = detail::elements_in_4_gib(shape.query);
   if (Verdict v =
           check_strides({args.new_key_token_stride, args.new_key_head_stride, "new_key_token_stride", "new_key_head_stride"},
-                        shape.head_size, shape.num_kv_heads, x, limit, detail::max_stride);
+                        shape.head_size, {args.num_tokens, shape.num_kv_heads}, x, limit, detail::max_stride);
       !v)
     return v;
   if (Verdict v = check_strides(
           {args.new_value_token_stride, args.new_value_head_stride, "new_value_token_stride", "new_value_head_stride"},
-          shape.head_size_of_v(), shape.num_kv_heads, x, limit, detail::max_stride);
+          shape.head_size_of_v(), {args.num_tokens, shape.num_kv_heads}, x, limit, detail::max_stride);
       !v)
     return v;
-  return detail::check_cache_strides(
-      shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
-      {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
+  return detail::check_cache(shape, args.cache);
 }
 
 /// Whether copy_blocks() can do it; the first thing that is wrong, if not. Reads no device memory.
 template <class Menu>
 Verdict check(const DecodeShape& shape, const CopyBlocksArgs& args, const Device& device) {
   if (Verdict v = detail::first_refusal<Menu>(shape, device, false); !v) return v;
-  if (args.num_pairs <= 0) return {Status::invalid_argument, "num_pairs", "must be positive"};
+  if (args.num_pairs < 0) return {Status::invalid_argument, "num_pairs", "must not be negative"};
+  if (args.num_pairs == 0) return {};
   const detail::PointerRule pointers[] = {
       {args.cache.keys, 16, "keys"}, {args.cache.values, 16, "values"}, {args.block_pairs, 8, "block_pairs"}};
   if (Verdict v = detail::check_pointers(pointers); !v) return v;
   if (Verdict v = detail::check_token_scales(shape, args.cache.key_token_scales, args.cache.value_token_scales); !v) return v;
-  return detail::check_cache_strides(
-      shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
-      {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
+  return detail::check_cache(shape, args.cache);
 }
 
 namespace detail {
@@ -118,18 +116,18 @@ template <class Menu>
 Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
-  if (Verdict v = check<Menu>(shape, args, device); !v) return v;
+  if (Verdict v = check<Menu>(shape, args, device); !v || args.num_tokens == 0) return v;
   const auto rows = [&](const void* data, std::int64_t token_stride, std::int64_t head_stride, int size) {
-    return detail::row_view(data, token_stride, head_stride, shape.num_kv_heads, size, shape.query);
+    return detail::row_view(data, token_stride, head_stride, {args.num_tokens, shape.num_kv_heads}, size, shape.query);
   };
   const kernel::QuantiseParams params{
       {rows(args.new_keys, args.new_key_token_stride, args.new_key_head_stride, shape.head_size),
        rows(args.new_values, args.new_value_token_stride, args.new_value_head_stride, shape.head_size_of_v()),
-       detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
-       detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape), args.slot_mapping,
-       args.num_tokens, shape.num_kv_heads, shape.head_size, shape.block_size},
+       detail::key_view(args.cache, shape), detail::value_view(args.cache, shape), args.slot_mapping, args.num_tokens,
+       shape.num_kv_heads, shape.head_size, shape.block_size, detail::block_ids(args.cache)},
       args.cache.k_scale,
       args.cache.v_scale,
+      args.cache.scale_stride,
       detail::token_scale_view(args.cache.key_token_scales, shape),
       detail::token_scale_view(args.cache.value_token_scales, shape)};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
@@ -148,16 +146,16 @@ template <class Menu>
 Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
-  if (Verdict v = check<Menu>(shape, args, device); !v) return v;
-  const kernel::CopyBlocksParams params{
-      detail::kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape),
-      detail::kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape),
-      detail::token_scale_view(args.cache.key_token_scales, shape),
-      detail::token_scale_view(args.cache.value_token_scales, shape),
-      args.block_pairs,
-      args.num_pairs,
-      shape.head_size * shape.block_size * size_of(shape.kv),
-      shape.block_size * 4};
+  if (Verdict v = check<Menu>(shape, args, device); !v || args.num_pairs == 0) return v;
+  const kernel::CopyBlocksParams params{detail::key_view(args.cache, shape),
+                                        detail::value_view(args.cache, shape),
+                                        detail::token_scale_view(args.cache.key_token_scales, shape),
+                                        detail::token_scale_view(args.cache.value_token_scales, shape),
+                                        args.block_pairs,
+                                        detail::block_ids(args.cache),
+                                        args.num_pairs,
+                                        shape.head_size * shape.block_size * size_of(shape.kv),
+                                        shape.block_size * 4};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Kernel = kernel::CopyBlocksKernel<typename decltype(machine)::type>;
     const std::int64_t workgroups = kernel::ceil_div(args.num_pairs, Kernel::waves);

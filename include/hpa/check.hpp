@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "hpa/args.hpp"
+#include "hpa/detail/strides.hpp"
 #include "hpa/kernel/workspace_layout.hpp"
 #include "hpa/menu.hpp"
 #include "hpa/rule_text.hpp"
@@ -31,7 +32,6 @@ struct Rule {
 inline constexpr int max_grid_yz = 65535;  // workgroups in y or z, of both makers' launches
 inline constexpr std::int64_t max_partitions = 0x7fffffff;
 inline constexpr const char* too_many_partitions = "more than 2^31 partitions: lower it, or max_seqs";
-inline constexpr std::int64_t max_stride = std::int64_t{1} << 44;  // elements: products with strides stay below 2^63 bytes
 inline constexpr int max_query_rows = 16;  // of a sequence: a bit each in a tree mask, a pass each at a GQA ratio of 16
 
 /// What a menu without Features::all says to the shapes that need it.
@@ -111,35 +111,6 @@ struct RuleTable {
 
 inline bool aligned(const void* pointer, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0; }
 
-/// Kernels hold strides between heads and between blocks in 32 bits, in bytes.
-constexpr std::int64_t elements_in_4_gib(DType type) { return (std::int64_t{1} << 32) / size_of(type); }
-
-/// Strides of something addressed as outer * outer_stride + inner * inner_stride, elements. 0 = dense.
-struct StridePair {
-  std::int64_t outer, inner;
-  const char* outer_field;
-  const char* inner_field;
-};
-
-/// `piece` elements lie together; there are `inner_count` of them in one outer step. Strides stay below the limits.
-inline Verdict check_strides(const StridePair& s, std::int64_t piece, std::int64_t inner_count, int multiple,
-                             std::int64_t inner_limit, std::int64_t outer_limit) {
-  const Status bad = Status::invalid_argument;
-  const std::int64_t inner = s.inner == 0 ? piece : s.inner;
-  if (inner < piece) return {bad, s.inner_field, "smaller than the data it steps over"};
-  if (inner >= inner_limit) return {Status::unsupported, s.inner_field, "4 GiB or more"};
-  const std::int64_t outer = s.outer == 0 ? inner * inner_count : s.outer;
-  if (outer >= outer_limit)
-    return {Status::unsupported, s.outer == 0 ? s.inner_field : s.outer_field, "too large a step in memory"};
-  if (outer < piece) return {bad, s.outer_field, "smaller than the data it steps over"};
-  if (outer < (inner_count - 1) * inner + piece && inner_count > 1 && inner < outer)
-    return {bad, s.outer_field, "smaller than the data it steps over"};
-  if (inner == outer && inner_count > 1) return {bad, s.inner_field, "equal to the outer stride: the data overlap"};
-  if (inner % multiple != 0) return {bad, s.inner_field, "not a multiple of one vector load or store"};
-  if (outer % multiple != 0) return {bad, s.outer_field, "not a multiple of one vector load or store"};
-  return {};
-}
-
 struct PointerRule {
   const void* pointer;
   std::size_t alignment;
@@ -199,16 +170,38 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
   return {};
 }
 
-inline Verdict check_cache_strides(const DecodeShape& shape, const StridePair& key, const StridePair& value) {
+/// What decode() and the cache's writers ask of a cache.
+inline Verdict check_cache(const DecodeShape& shape, const KvCache& cache) {
+  if (cache.num_blocks < 0) return {Status::invalid_argument, "num_blocks", "must be positive, or 0 where it is not known"};
+  if (cache.scale_stride != 0 && cache.scale_stride != 1)
+    return {Status::invalid_argument, "scale_stride", "must be 0, for one scale, or 1, for one a KV head"};
+  const StridePair key{cache.key_block_stride, cache.key_head_stride, "key_block_stride", "key_head_stride"};
+  const StridePair value{cache.value_block_stride, cache.value_head_stride, "value_block_stride", "value_head_stride"};
+  const StrideCounts counts{cache.num_blocks, shape.num_kv_heads};
   const std::int64_t slab = std::int64_t{shape.head_size} * shape.block_size, limit = elements_in_4_gib(shape.kv);
   const int x = per_16_bytes(shape.kv);
-  if (Verdict v = check_strides(key, slab, shape.num_kv_heads, x, limit, limit); !v) return v;
-  return check_strides(value, slab, shape.num_kv_heads, x, limit, limit);
+  if (Verdict v = check_strides(key, slab, counts, x, limit, limit); !v) return v;
+  return check_strides(value, slab, counts, x, limit, limit);
+}
+
+/// Rows of query and out; 0 where only the device knows.
+constexpr int known_rows(const Batch& batch) { return batch.query_start_loc == nullptr ? batch.num_seqs : 0; }
+
+/// In place a row is read as a whole, in all its partitions, before it is written. That takes the same bytes for both.
+inline Verdict check_in_place(const DecodeShape& shape, const DecodeArgs& args) {
+  if (args.out != args.query) return {};
+  const StrideCounts counts{known_rows(args.batch), shape.num_heads};
+  const StridePair query = dense_strides({args.query_row_stride, args.query_head_stride, "", ""}, shape.head_size, counts);
+  const StridePair out = dense_strides({args.out_row_stride, args.out_head_stride, "", ""}, shape.head_size_of_v(), counts);
+  if (shape.out == shape.query && shape.head_size_of_v() == shape.head_size && query.outer == out.outer && query.inner == out.inner)
+    return {};
+  return {Status::invalid_argument, "out", "is the query, of another type or with other strides"};
 }
 
 inline Verdict check_batch(const DecodeShape& shape, const Batch& batch) {
   const Status bad = Status::invalid_argument;
-  if (batch.num_seqs <= 0) return {bad, "num_seqs", "must be positive"};
+  if (batch.num_seqs < 0) return {bad, "num_seqs", "must not be negative"};
+  if (batch.num_seqs == 0) return {};  // tensors of nothing may be null
   if (batch.num_seqs > shape.max_seqs) return {bad, "num_seqs", "more than shape.max_seqs"};
   if (batch.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
   const PointerRule pointers[] = {{batch.block_tables, 4, "block_tables"}, {batch.seq_lens, 4, "seq_lens"}};
@@ -220,6 +213,7 @@ inline Verdict check_batch(const DecodeShape& shape, const Batch& batch) {
       !v)
     return v;
   if (shape.sliding_window && batch.window < 0) return {bad, "window", "must be positive"};
+  if (batch.num_seqs == 1) return {};
   if (batch.block_table_row_stride != 0 && batch.block_table_row_stride < batch.block_table_width)
     return {bad, "block_table_row_stride", "smaller than the data it steps over"};
   if (batch.block_table_row_stride > max_stride) return {bad, "block_table_row_stride", "larger than any memory"};
@@ -266,6 +260,7 @@ Verdict check(const DecodeShape& shape, const Batch& batch, const Device& device
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
   if (Verdict v = check<Menu>(shape, args.batch, device); !v) return v;
+  if (args.batch.num_seqs == 0) return {};
   const Status bad = Status::invalid_argument;
   const detail::PointerRule pointers[] = {{args.query, 16, "query"},
                                           {args.cache.keys, 16, "keys"},
@@ -287,21 +282,17 @@ Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& de
   if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap)))
     return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
   if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
-                                        shape.head_size, shape.num_heads, per_16_bytes(shape.query),
-                                        detail::elements_in_4_gib(shape.query), detail::max_stride);
+                                        shape.head_size, {detail::known_rows(args.batch), shape.num_heads},
+                                        per_16_bytes(shape.query), detail::elements_in_4_gib(shape.query), detail::max_stride);
       !v)
     return v;
-  if (Verdict v = detail::check_cache_strides(
-          shape, {args.cache.key_block_stride, args.cache.key_head_stride, "key_block_stride", "key_head_stride"},
-          {args.cache.value_block_stride, args.cache.value_head_stride, "value_block_stride", "value_head_stride"});
-      !v)
-    return v;
+  if (Verdict v = detail::check_cache(shape, args.cache); !v) return v;
   if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
-                                        shape.head_size_of_v(), shape.num_heads, 4, detail::elements_in_4_gib(shape.out),
-                                        detail::max_stride);
+                                        shape.head_size_of_v(), {detail::known_rows(args.batch), shape.num_heads}, 4,
+                                        detail::elements_in_4_gib(shape.out), detail::max_stride);
       !v)
     return v;
-  return {};
+  return detail::check_in_place(shape, args);
 }
 
 }  // namespace HPA_PLATFORM

@@ -12,6 +12,7 @@ namespace detail {
 /// The menu's kernel for the shape.
 template <class Menu>
 Verdict run_decode_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
+  if (args.batch.num_seqs == 0) return {};
   return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     Verdict verdict{Status::unsupported, "shape", "no kernel is compiled in"};
@@ -47,7 +48,7 @@ Verdict paged_attention(const DecodeShape& shape, const DecodeArgs& args, Worksp
 template <class Config, class Machine = arch::DefaultMachine>
 Verdict decode_with(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {
   const detail::Prepared p = detail::prepare<menu_of<Config, Machine>>(shape, args, workspace, Config::partition_tokens);
-  if (!p.verdict) return p.verdict;
+  if (!p.verdict || args.batch.num_seqs == 0) return p.verdict;
   return detail::run_decode<Machine, typename Config::Kernel>(shape, args, p, stream);
 }
 

@@ -25,7 +25,7 @@ inline Verdict check_merge_sizes(const MergeArgs& args) {
   const Status bad = Status::invalid_argument, none = Status::unsupported;
   if (args.num_states <= 0) return {bad, "num_states", "must be positive"};
   if (args.num_states > max_merge_states) return {none, "num_states", "more than 16; merge some of them first"};
-  if (args.num_rows <= 0) return {bad, "num_rows", "must be positive"};
+  if (args.num_rows < 0) return {bad, "num_rows", "must not be negative"};
   if (args.num_heads <= 0) return {bad, "num_heads", "must be positive"};
   if (args.head_size <= 0) return {bad, "head_size", "must be positive"};
   if (args.head_size % 4 != 0) return {none, "head_size", "not a multiple of 4"};
@@ -47,17 +47,34 @@ inline Verdict check_merge_pointers(const MergeArgs& args) {
 
 inline Verdict check_merge_strides(const MergeArgs& args) {
   const auto check = [&](const StridePair& strides, DType type) {
-    return check_strides(strides, args.head_size, args.num_heads, 4, elements_in_4_gib(type), max_stride);
+    return check_strides(strides, args.head_size, {args.num_rows, args.num_heads}, 4, elements_in_4_gib(type), max_stride);
   };
   if (Verdict v = check({args.state_row_stride, args.state_head_stride, "state_row_stride", "state_head_stride"}, args.state_type);
       !v)
     return v;
-  return check({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"}, args.out_type);
+  if (Verdict v = check({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"}, args.out_type); !v)
+    return v;
+  const auto check_lse = [&](const StridePair& strides) {
+    return check_strides(strides, 1, {args.num_rows, args.num_heads}, 1, max_stride, max_stride);
+  };
+  for (int i = 0; i < args.num_states; ++i) {
+    const MergeState& state = args.states[i];
+    if (Verdict v = check_lse({state.lse_row_stride, state.lse_head_stride, "states.lse_row_stride", "states.lse_head_stride"}); !v)
+      return v;
+  }
+  if (args.lse == nullptr) return {};
+  return check_lse({args.lse_row_stride, args.lse_head_stride, "lse_row_stride", "lse_head_stride"});
+}
+
+template <class Float>
+kernel::LseView<Float> lse_view(const MergeArgs& args, Float* data, std::int64_t row_stride, std::int64_t head_stride) {
+  const StridePair dense = dense_strides({row_stride, head_stride, "", ""}, 1, {args.num_rows, args.num_heads});
+  return {data, dense.outer, dense.inner};
 }
 
 inline kernel::RowView merge_view(const MergeArgs& args, const void* data, std::int64_t row_stride, std::int64_t head_stride,
                                   DType type) {
-  return row_view(data, row_stride, head_stride, args.num_heads, args.head_size, type);
+  return row_view(data, row_stride, head_stride, {args.num_rows, args.num_heads}, args.head_size, type);
 }
 inline kernel::RowView state_view(const MergeArgs& args, int state) {
   return merge_view(args, args.states[state].out, args.state_row_stride, args.state_head_stride, args.state_type);
@@ -92,9 +109,12 @@ template <class Machine, DType State, DType Out, int Elements>
 Verdict launch_merge(const MergeArgs& args, const Device& device, Stream stream) {
   using Kernel = kernel::MergeKernel<Machine, State, Out, Elements>;
   kernel::MergeParams params{};
-  for (int i = 0; i < args.num_states; ++i) params.states[i] = {args.states[i].out, args.states[i].lse};
+  for (int i = 0; i < args.num_states; ++i) {
+    const MergeState& state = args.states[i];
+    params.states[i] = {state.out, lse_view(args, state.lse, state.lse_row_stride, state.lse_head_stride)};
+  }
   params.out = out_view(args);
-  params.lse = args.lse;
+  params.lse = lse_view(args, args.lse, args.lse_row_stride, args.lse_head_stride);
   params.state_row_stride = state_view(args, 0).row_stride;
   params.state_head_stride = state_view(args, 0).head_stride;
   params.num_states = args.num_states;
@@ -118,19 +138,20 @@ Verdict check(const MergeArgs& args, const Device& device) {
   if (Verdict v = detail::check_merge_sizes(args); !v) return v;
   if (!Types::has(args.state_type)) return {Status::unsupported, "state_type", detail::AxisText<Types>::text.data};
   if (!Types::has(args.out_type)) return {Status::unsupported, "out_type", detail::AxisText<Types>::text.data};
+  if (args.num_rows == 0) return {};  // tensors of nothing may be null
   if (Verdict v = detail::check_merge_pointers(args); !v) return v;
   if (Verdict v = detail::check_merge_strides(args); !v) return v;
   return detail::check_merge_overlap(args);
 }
 
 /// out = sum of exp(lse_i) * out_i / sum of exp(lse_i), lse = log(sum of exp(lse_i)), in fp32 and in index order: same input, same
-/// bits. States whose lse is -inf have no part, whatever their out holds; an lse of NaN or +inf makes its row NaN. Legal while a
+/// bits. States whose lse is infinite have no part, whatever their out holds; an lse of NaN makes its row NaN. Legal while a
 /// stream is being captured.
 template <class Menu>
 Verdict merge_states(const MergeArgs& args, Stream stream) {
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
-  if (Verdict v = check<Menu>(args, device); !v) return v;
+  if (Verdict v = check<Menu>(args, device); !v || args.num_rows == 0) return v;
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     Verdict verdict;

@@ -70,7 +70,8 @@ inline bool sees_token(const DecodeShape& shape, const DecodeArgs& args, int seq
   return among_new < 0 || (args.tree_masks[rows.first + query_row] >> among_new & 1) != 0;
 }
 
-/// The strides of a call in elements, zeros replaced: dense is the next inner stride times the next inner extent.
+/// The strides of a call in elements, zeros and those of a single head replaced: dense is the next inner stride times the next inner
+/// extent.
 struct Strides {
   std::int64_t query_row, query_head, out_row, out_head, table_row;
   std::int64_t key_block, key_head, key_token, value_block, value_head, value_token;  // token strides: hnd and nhd only
@@ -78,21 +79,24 @@ struct Strides {
 
 inline Strides strides(const DecodeShape& shape, const DecodeArgs& args) {
   const auto or_dense = [](std::int64_t stride, std::int64_t dense) { return stride != 0 ? stride : dense; };
+  const auto of_heads = [&](std::int64_t stride, std::int64_t dense, int count) {
+    return count == 1 ? dense : or_dense(stride, dense);
+  };
   const std::int64_t block_size = shape.block_size, heads = shape.num_kv_heads;
   Strides s{};
-  s.query_head = or_dense(args.query_head_stride, shape.head_size);
+  s.query_head = of_heads(args.query_head_stride, shape.head_size, shape.num_heads);
   s.query_row = or_dense(args.query_row_stride, shape.num_heads * s.query_head);
-  s.out_head = or_dense(args.out_head_stride, shape.head_size_of_v());
+  s.out_head = of_heads(args.out_head_stride, shape.head_size_of_v(), shape.num_heads);
   s.out_row = or_dense(args.out_row_stride, shape.num_heads * s.out_head);
   s.table_row = or_dense(args.batch.block_table_row_stride, args.batch.block_table_width);
   const auto cache = [&](std::int64_t size, std::int64_t& block, std::int64_t& head, std::int64_t& token) {
     if (shape.layout == KvLayout::nhd) {
-      head = or_dense(head, size);
+      head = of_heads(head, size, shape.num_kv_heads);
       token = or_dense(token, heads * head);
       block = or_dense(block, block_size * token);
     } else {
       token = or_dense(token, size);
-      head = or_dense(head, block_size * (shape.layout == KvLayout::hnd ? token : size));
+      head = of_heads(head, block_size * (shape.layout == KvLayout::hnd ? token : size), shape.num_kv_heads);
       block = or_dense(block, heads * head);
     }
   };
@@ -142,8 +146,8 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
 
   const std::int32_t* table = args.batch.block_tables + sequence * s.table_row;
   const double scale = args.scale != 0.f ? double(args.scale) : 1 / std::sqrt(double(head_size));
-  const double k_scale = args.cache.k_scale != nullptr ? double(*args.cache.k_scale) : 1;
-  const double v_scale = args.cache.v_scale != nullptr ? double(*args.cache.v_scale) : 1;
+  const double k_scale = args.cache.k_scale != nullptr ? double(args.cache.k_scale[kv_head * args.cache.scale_stride]) : 1;
+  const double v_scale = args.cache.v_scale != nullptr ? double(args.cache.v_scale[kv_head * args.cache.scale_stride]) : 1;
   const double cap = shape.soft_cap ? double(args.soft_cap) : 0;
   const double slope = shape.alibi && args.alibi_slopes != nullptr ? double(args.alibi_slopes[head]) : 0;
 

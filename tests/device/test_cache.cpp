@@ -125,6 +125,8 @@ void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t firs
   for (int i = 0; i < num_blocks * shape.block_size; ++i) slots.push_back(first_id * shape.block_size + i);
   std::shuffle(slots.begin(), slots.end(), random);
   slots.resize(1 + random() % slots.size());
+  const std::int64_t end = (first_id + num_blocks) * shape.block_size;
+  for (const std::int64_t past : {std::int64_t{0}, std::int64_t{7}, std::int64_t{1} << 40}) slots.push_back(end + past);
   for (std::int64_t& slot : slots)
     if (random() % 4 == 0) slot = random() % 2 == 0 ? -1 : std::numeric_limits<std::int64_t>::min();
   Buffer slot_mapping = buffer_of(slots, guard);
@@ -142,6 +144,7 @@ void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t firs
   Buffer key = rows(key_token_stride, key_head_stride), value = rows(value_token_stride, value_head_stride);
   args.new_keys = key.device(), args.new_values = value.device();
   args.cache.keys = keys.pointer(), args.cache.values = values.pointer();
+  args.cache.num_blocks = first_id + num_blocks;
   args.slot_mapping = slot_mapping.device_as<std::int64_t>();
   args.num_tokens = int(slots.size());
   if (padded) {
@@ -153,7 +156,7 @@ void append_and_compare(const DecodeShape& shape, bool padded, std::int64_t firs
 
   Bytes expected_keys = keys.memory.bytes(), expected_values = values.memory.bytes();
   for (std::size_t token = 0; token < slots.size(); ++token) {
-    if (slots[token] < 0) continue;
+    if (slots[token] < 0 || slots[token] >= end) continue;
     const std::int64_t block = slots[token] / shape.block_size;
     const int slot = int(slots[token] % shape.block_size);
     for (int head = 0; head < heads; ++head)
@@ -189,15 +192,17 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
   std::vector<std::int64_t> ids;
   for (int i = 0; i < num_blocks; ++i) ids.push_back(first_id + i);
   std::shuffle(ids.begin(), ids.end(), random);
-  // Four sources, one of them twice, to five destinations; two pairs to skip.
+  // Four sources, one of them twice, to five destinations; pairs to skip, some for blocks that there are not.
   std::vector<std::int64_t> pairs = {ids[0], ids[4], -1, ids[0], ids[1], ids[5], ids[0],
                                      ids[6], ids[2], -5, ids[2], ids[7], ids[3], ids[8]};
+  const std::int64_t end = first_id + num_blocks, far = std::int64_t{1} << 32;
+  for (const std::int64_t id : {end, ids[0], ids[0], end, ids[1], far + ids[8], far + ids[0], ids[8]}) pairs.push_back(id);
   Buffer block_pairs = buffer_of(pairs, guard);
   Scales key_scales(shape, num_blocks, first_id, guard, random), value_scales(shape, num_blocks, first_id, guard, random);
   Bytes expected_keys = keys.memory.bytes(), expected_values = values.memory.bytes();
   Bytes expected_key_scales = key_scales.memory.bytes(), expected_value_scales = value_scales.memory.bytes();
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    if (pairs[i] < 0 || pairs[i + 1] < 0) continue;
+    if (pairs[i] < 0 || pairs[i + 1] < 0 || pairs[i] >= end || pairs[i + 1] >= end) continue;
     for (int head = 0; head < shape.num_kv_heads; ++head) {
       const auto copy = [&](Bytes& to, const Cache& cache) {
         std::memcpy(to.data() + cache.start_of(pairs[i + 1], head) * cache.element_bytes,
@@ -217,6 +222,7 @@ void copy_and_compare(const DecodeShape& shape, bool padded, std::int64_t first_
   }
   CopyBlocksArgs args;
   args.cache.keys = keys.pointer(), args.cache.values = values.pointer();
+  args.cache.num_blocks = end;
   args.block_pairs = block_pairs.device_as<std::int64_t>();
   args.num_pairs = int(pairs.size() / 2);
   if (shape.token_scales)
@@ -292,6 +298,8 @@ void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
   for (int i = 0; i < num_blocks * shape.block_size; ++i) slots.push_back(q.first_id * shape.block_size + i);
   std::shuffle(slots.begin(), slots.end(), random);
   slots.resize(1 + random() % 20);
+  const std::int64_t end = (q.first_id + num_blocks) * shape.block_size;
+  for (const std::int64_t past : {std::int64_t{0}, std::int64_t{7}, std::int64_t{1} << 40}) slots.push_back(end + past);
   for (std::int64_t& slot : slots)
     if (random() % 4 == 0) slot = random() % 2 == 0 ? -1 : std::numeric_limits<std::int64_t>::min();
   Buffer slot_mapping = buffer_of(slots, guard);
@@ -318,6 +326,7 @@ void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
   AppendArgs args;
   args.new_keys = key.memory.device(), args.new_values = value.memory.device();
   args.cache.keys = keys.pointer(), args.cache.values = values.pointer();
+  args.cache.num_blocks = q.first_id + num_blocks;
   args.slot_mapping = slot_mapping.device_as<std::int64_t>();
   args.num_tokens = int(slots.size());
   if (q.k_scale != 0.f) args.cache.k_scale = scales.device_as<float>();
@@ -339,7 +348,7 @@ void quantise_and_compare(const Quantised& q, Guard guard, unsigned seed) {
   for (Buffer* buffer : buffers) buffer->download();
 
   for (std::int64_t token = 0; token < tokens; ++token) {
-    if (slots[std::size_t(token)] < 0) continue;
+    if (slots[std::size_t(token)] < 0 || slots[std::size_t(token)] >= end) continue;
     const std::int64_t block = slots[std::size_t(token)] / shape.block_size;
     const int slot = int(slots[std::size_t(token)] % shape.block_size);
     for (int head = 0; head < heads; ++head) {
@@ -570,7 +579,7 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
   const auto off = [](const void* pointer, int bytes) {
     return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pointer) + std::uintptr_t(bytes));
   };
-  refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = 0; });
+  refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = -1; });
   refused_append("num_tokens", bad, [](DecodeShape&, AppendArgs& a) { a.num_tokens = -3; });
   refused_append("new_keys", bad, [](DecodeShape&, AppendArgs& a) { a.new_keys = nullptr; });
   refused_append("new_keys", bad, [&](DecodeShape&, AppendArgs& a) { a.new_keys = off(a.new_keys, 8); });
@@ -631,7 +640,7 @@ TEST_CASE("what append and copy_blocks cannot do is refused by name", "[cache]")
     CHECK(verdict.field == std::string(field));
     CHECK(verdict.status == status);
   };
-  refused_copy("num_pairs", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.num_pairs = 0; });
+  refused_copy("num_pairs", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.num_pairs = -1; });
   refused_copy("block_pairs", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.block_pairs = nullptr; });
   refused_copy("keys", bad, [&](DecodeShape&, CopyBlocksArgs& a) { a.cache.keys = off(a.cache.keys, 2); });
   refused_copy("values", bad, [](DecodeShape&, CopyBlocksArgs& a) { a.cache.values = nullptr; });

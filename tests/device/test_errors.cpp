@@ -151,7 +151,6 @@ TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anythin
   refuse("soft_cap", bad, [](S s, A a, W) { s.soft_cap = true, a.soft_cap = -1.f; });
   refuse("sinks", bad, [](S s, A, W) { s.sinks = true; });
   refuse("tree_masks", bad, [](S s, A, W) { s.tree_mask = true; });
-  refuse("num_seqs", bad, [](S, A a, W) { a.batch.num_seqs = 0; });
   refuse("num_seqs", bad, [](S, A a, W) { a.batch.num_seqs = -1; });
   refuse("num_seqs", bad, [](S s, A, W) { s.max_seqs = 1; });
   refuse("block_table_width", bad, [](S, A a, W) { a.batch.block_table_width = 0; });
@@ -245,6 +244,25 @@ TEMPLATE_LIST_TEST_CASE("a negative block id within the length makes an empty ro
   }
 }
 
+TEMPLATE_LIST_TEST_CASE("a block id at or past num_blocks makes an empty row and a report", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  const std::int32_t blocks = 3 + 38 + 6 + 3;  // and some that are spare
+  for (const int max_seqs : {3, 64}) {
+    CaseSpec spec = small_case(DType::f16, 18, 1, {40, 600, 90});
+    spec.shape.max_seqs = max_seqs;
+    spec.num_blocks_given = true;
+    for (const int column : {0, 1, 16, 36, 37})
+      for (const std::int32_t id : {blocks, blocks + 1, largest, -1, smallest})
+        expect_reported<Menu>(spec, "block_tables", [&](PagedCase& paged) {
+          REQUIRE(paged.args().cache.num_blocks == blocks);
+          paged.block_table(1, column) = id;
+        });
+    PagedCase right(spec);  // the last block is one of them
+    CHECK(run_and_ask<Menu>(right).verdict);
+    CHECK(right.check_against_reference(tolerance_of(DType::f16)).problem == "");
+  }
+}
+
 TEMPLATE_LIST_TEST_CASE("query_start_loc that is negative or decreases", "[errors]", Machines) {
   struct Wrong {
     std::vector<std::int32_t> starts;
@@ -265,6 +283,62 @@ TEMPLATE_LIST_TEST_CASE("query_start_loc that is negative or decreases", "[error
     CHECK(report.verdict.field == std::string("query_start_loc"));
     CHECK(report.verdict.status == Status::invalid_argument);
     CHECK(std::find(wrong.lost.begin(), wrong.lost.end(), report.sequence) != wrong.lost.end());
+    CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("entries at the end of query_start_loc that repeat or are 0 are padding", "[errors]", Machines) {
+  const auto expect = [](hpa::Split split, const std::vector<int>& seq_lens, const std::vector<int>& query_lens, int padded,
+                         bool repeat) {
+    CaseSpec spec = small_case(DType::f16, 3, 1, seq_lens);
+    spec.query_lens = query_lens;
+    spec.shape.max_query_len = 4;
+    spec.shape.split = split;
+    PagedCase paged(spec);
+    auto* const starts = paged.query_start_loc.as<std::int32_t>();
+    const std::size_t last = seq_lens.size() - std::size_t(padded);
+    std::fill(starts + last + 1, starts + seq_lens.size() + 1, repeat ? starts[last] : 0);
+    INFO(seq_lens.size() << " sequences, the last " << padded << " are padding");
+    const Report report = run_and_ask<small_menu<TestType>>(paged);
+    CHECK(report.verdict);
+    CHECK(report.sequence == -1);
+    CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
+  };
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced})
+    for (const bool repeat : {true, false}) {
+      expect(split, {40, 0}, {1, 1}, 1, repeat);
+      expect(split, {40, 700, 33, 17, 12}, {1, 4, 2, 1, 1}, 2, repeat);
+      expect(split, {40, 90}, {1, 1}, 2, repeat);
+      expect(split, {40, 90, 33}, {0, 0, 2}, 0, repeat);
+      expect(split, {40, 90, 33, 5}, {0, 0, 2, 1}, 1, repeat);
+      for (const int padded : {1, 31, 32, 33, 63, 64, 65, 129, 199, 200})
+        expect(split, std::vector<int>(200, 5), std::vector<int>(200, 1), padded, repeat);
+      for (const int padded : {3, 300, 1200}) expect(split, std::vector<int>(1201, 3), std::vector<int>(1201, 1), padded, repeat);
+    }
+}
+
+TEMPLATE_LIST_TEST_CASE("a step with no sequences", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced}) {
+    CaseSpec spec = small_case(DType::f16, 3, 1, {40, 2000});
+    spec.shape.split = split;
+    PagedCase paged(spec);
+    paged.spec.unchecked = {0, 1};
+    REQUIRE(paged.run(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), {},
+                      [](const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, hpa::Stream stream) {
+                        const hpa::Batch nothing;
+                        DecodeArgs none = args;
+                        none.batch = nothing;
+                        CHECK(hpa::plan<Menu>(shape, nothing, workspace, stream));
+                        CHECK(hpa::decode<Menu>(shape, none, workspace, stream));
+                        CHECK(hpa::decode<Menu>(shape, DecodeArgs{}, workspace, stream));
+                        CHECK(hpa::workspace_error(workspace, stream));
+                        return hpa::paged_attention<Menu>(shape, DecodeArgs{}, workspace, stream);
+                      }));
+    CHECK(paged.outputs_untouched());
+    CHECK(paged.write_where_none_is_due() == "");
+    paged.spec.unchecked = {};
+    CHECK(run_and_ask<Menu>(paged).verdict);
     CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
   }
 }

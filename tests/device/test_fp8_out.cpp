@@ -55,7 +55,8 @@ TEMPLATE_LIST_TEST_CASE("a single key gives its value's code, whatever the value
         for (int sequence = 0; sequence < 4; ++sequence)
           for (int d = 0; d < 64; ++d) {
             const int i = sequence * 64 + d;
-            paged.set_value(sequence, 0, 0, d, (i % 2 == 0 ? 1.f : -1.f) * float(8 + i / 2 % 8) * std::exp2(float(i / 16) * 2.f - 18.f));
+            paged.set_value(sequence, 0, 0, d,
+                            (i % 2 == 0 ? 1.f : -1.f) * float(8 + i / 2 % 8) * std::exp2(float(i / 16) * 2.f - 18.f));
           }
         paged.set_value(0, 0, 0, 0, 0.f);
         paged.set_value(0, 0, 0, 1, -0.f);
@@ -109,6 +110,25 @@ TEMPLATE_LIST_TEST_CASE("what is too large saturates, in cut rows as well", "[fp
         for (int d = 0; d < 64; ++d) wrong += out_of(paged, row, head, d) != (d % 2 == 0 ? 1.f : -1.f) * largest_of(out);
     CHECK(wrong == 0);
   }
+}
+
+TEMPLATE_LIST_TEST_CASE("an out_scale whose reciprocal no float can hold", "[fp8 out]", Machines) {
+  for (const DType out : fp8_types)
+    for (const int length : {3, 700}) {  // in one item, and cut
+      CaseSpec spec = fp8_case(DType::bf16, out, 4, 1, {length});
+      spec.out_scale = 0x1p-128f;
+      spec.query_amplitude = 0.f;
+      PagedCase paged(spec);
+      for (int token = 0; token < length; ++token)
+        for (int d = 0; d < 64; ++d) paged.set_value(0, token, 0, d, d % 2 == 0 ? 0.f : d % 4 == 1 ? 0x1p-121f : 1.f);
+      REQUIRE(run_paged_attention<one_menu<TestType, DType::bf16>>(paged));
+      int wrong = 0;
+      for (int head = 0; head < 4; ++head)
+        for (int d = 0; d < 64; ++d)
+          wrong += out_of(paged, 0, head, d) != (d % 2 == 0 ? 0.f : d % 4 == 1 ? 128.f : largest_of(out));
+      CHECK(wrong == 0);
+      CHECK(paged.check_against_reference(std::numeric_limits<double>::infinity(), 1e-3).problem == "");
+    }
 }
 
 TEMPLATE_LIST_TEST_CASE("an empty row is zero bytes, which no type takes for NaN", "[fp8 out]", Machines) {

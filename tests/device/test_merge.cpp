@@ -39,8 +39,8 @@ struct Merge {
   int num_states = 2, num_rows = 1, num_heads = 1, head_size = 64;
   DType state_type = DType::f16, out_type = DType::f16;
   int row_padding = 0, head_padding = 0, out_row_padding = 0, out_head_padding = 0;  // elements beyond dense
-  int misplaced = 0;       // bytes by which the states' outs are off 16
-  bool gathered = false;   // all outs lie in one buffer, and all lses
+  int misplaced = 0;                                                                 // bytes by which the states' outs are off 16
+  bool gathered = false;                                                             // all outs lie in one buffer, and all lses
   bool wants_lse = true;
   int in_place = -1;       // the state whose out receives the result
   double empty_share = 0;  // of (state, row, head)
@@ -56,16 +56,19 @@ struct Merge {
   std::int64_t row_stride() const { return num_heads * head_stride() + row_padding; }
   std::int64_t out_head_stride() const { return in_place >= 0 ? head_stride() : head_size + out_head_padding; }
   std::int64_t out_row_stride() const { return in_place >= 0 ? row_stride() : num_heads * out_head_stride() + out_row_padding; }
-  std::int64_t extent(std::int64_t row, std::int64_t head) const { return (num_rows - 1) * row + (num_heads - 1) * head + head_size; }
+  std::int64_t extent(std::int64_t row, std::int64_t head) const {
+    return (num_rows - 1) * row + (num_heads - 1) * head + head_size;
+  }
   std::int64_t part_size() const { return gathered ? num_rows * row_stride() : extent(row_stride(), head_stride()); }
   std::int64_t lse_count() const { return std::int64_t{num_rows} * num_heads; }
 
   std::string describe() const {
     const auto text = [](const char* what, std::int64_t value) { return std::string(", ") + what + " " + std::to_string(value); };
     return std::string(name(state_type)) + " to " + name(out_type) + text("states", num_states) + text("rows", num_rows) +
-           text("heads", num_heads) + text("head size", head_size) + text("row stride", row_stride()) + text("head stride", head_stride()) +
-           text("out row stride", out_row_stride()) + text("out head stride", out_head_stride()) + text("misplaced", misplaced) +
-           text("gathered", gathered) + text("in place", in_place) + text("seed", seed);
+           text("heads", num_heads) + text("head size", head_size) + text("row stride", row_stride()) +
+           text("head stride", head_stride()) + text("out row stride", out_row_stride()) +
+           text("out head stride", out_head_stride()) + text("misplaced", misplaced) + text("gathered", gathered) +
+           text("in place", in_place) + text("seed", seed);
   }
 
   const std::uint8_t* out_of(int state) const {
@@ -75,7 +78,8 @@ struct Merge {
     return gathered ? lses[0].as<float>() + state * lse_count() : lses[std::size_t(state)].as<float>();
   }
   float value(int state, int row, int head, int element) const {
-    const std::uint8_t* first = given[std::size_t(gathered ? 0 : state)].data() + misplaced + (gathered ? 2 * state * part_size() : 0);
+    const std::uint8_t* first =
+        given[std::size_t(gathered ? 0 : state)].data() + misplaced + (gathered ? 2 * state * part_size() : 0);
     return hpa::load_element(state_type, first, row * row_stride() + head * head_stride() + element);
   }
 
@@ -316,8 +320,52 @@ TEMPLATE_LIST_TEST_CASE("a row's bits depend on nothing but its states", "[merge
   CHECK(std::memcmp(elsewhere.data() + 8, first.data(), 2 * 3 * 64) == 0);
 }
 
+/// As some write it where a row saw nothing.
+TEMPLATE_LIST_TEST_CASE("an lse of +inf says that the row saw nothing, as -inf does", "[merge]", Machines) {
+  Merge m;
+  m.num_states = 3, m.num_rows = 2, m.num_heads = 3;
+  m.fill();
+  for (std::int64_t at = 0; at < m.lse_count(); ++at) m.lses[1].as<float>()[at] = -infinity;
+  m.lses[0].as<float>()[2] = m.lses[2].as<float>()[2] = -infinity;  // and one row saw nothing anywhere
+  m.outs[1].fill(0xff);
+  for (Buffer* buffer : {&m.lses[0], &m.lses[1], &m.lses[2], &m.outs[1]}) buffer->upload();
+  merge<TestType>(m);
+  const std::vector<std::uint8_t> out = m.out.bytes(), lse = m.lse.bytes();
+  CHECK(m.lse.as<float>()[2] == -infinity);
+  for (std::int64_t at = 0; at < m.lse_count(); ++at) m.lses[1].as<float>()[at] = infinity;
+  m.lses[0].as<float>()[2] = m.lses[2].as<float>()[2] = infinity;
+  for (Buffer& buffer : m.lses) buffer.upload();
+  merge<TestType>(m);
+  CHECK((m.out.bytes() == out));
+  CHECK((m.lse.bytes() == lse));
+}
+
+TEMPLATE_LIST_TEST_CASE("lse may lie in any order, of each state and of the result", "[merge]", Machines) {
+  Merge m;
+  m.num_states = 2, m.num_rows = 5, m.num_heads = 3;
+  m.fill();
+  merge<TestType>(m);
+  const std::vector<std::uint8_t> out = m.out.bytes();
+  const int rows = m.num_rows, heads = m.num_heads;
+  Buffer turned(std::size_t(m.lse_count()) * 4, 4, Guard::end), result(std::size_t(m.lse_count()) * 4, 4, Guard::end);
+  for (int row = 0; row < rows; ++row)
+    for (int head = 0; head < heads; ++head) turned.as<float>()[head * rows + row] = m.lses[1].as<float>()[row * heads + head];
+  turned.upload(), result.upload();
+  MergeArgs args = m.args();
+  args.states[1].lse = turned.device_as<float>();
+  args.states[1].lse_row_stride = args.lse_row_stride = 1, args.states[1].lse_head_stride = args.lse_head_stride = rows;
+  args.lse = result.device_as<float>();
+  m.out.fill(0xff), m.out.upload();
+  REQUIRE(hpa::merge_states<merge_menu<TestType>>(args, {}));
+  m.out.download(), result.download();
+  CHECK((m.out.bytes() == out));
+  for (int row = 0; row < rows; ++row)
+    for (int head = 0; head < heads; ++head)
+      CHECK(result.as<float>()[head * rows + row] == m.lse.as<float>()[row * heads + head]);
+}
+
 TEMPLATE_LIST_TEST_CASE("an lse that is no number makes its row none, and no other", "[merge]", Machines) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), infinity}) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN()}) {
     Merge m;
     m.num_states = 3, m.num_rows = 3;
     m.fill();
@@ -338,11 +386,14 @@ struct Part {
   DecodeArgs args;
 
   Part(const PagedCase& paged, DecodeArgs whole, int first, int end, bool on_device)
-      : out(paged.out.size(), 16, Guard::end), lse(paged.lse.size(), 4, Guard::end), seq_lens(paged.seq_lens.size(), 4, Guard::end),
+      : out(paged.out.size(), 16, Guard::end),
+        lse(paged.lse.size(), 4, Guard::end),
+        seq_lens(paged.seq_lens.size(), 4, Guard::end),
         args(whole) {
     const int block_size = paged.shape().block_size;
     for (int i = 0; i < paged.num_seqs(); ++i)
-      seq_lens.as<std::int32_t>()[i] = std::clamp(paged.spec.seq_lens[std::size_t(i)] - first * block_size, 0, (end - first) * block_size);
+      seq_lens.as<std::int32_t>()[i] =
+          std::clamp(paged.spec.seq_lens[std::size_t(i)] - first * block_size, 0, (end - first) * block_size);
     out.fill(0xff), lse.fill(0xff);
     for (Buffer* buffer : {&out, &lse, &seq_lens}) buffer->upload();
     args.batch.block_table_row_stride = paged.strides().table_row;
@@ -456,7 +507,7 @@ TEST_CASE("merge_states refuses what it cannot do, by name, and touches nothing"
       {"num_states", invalid, [](MergeArgs& a) { a.num_states = 0; }},
       {"num_states", invalid, [](MergeArgs& a) { a.num_states = -1; }},
       {"num_states", unsupported, [](MergeArgs& a) { a.num_states = max_merge_states + 1; }},
-      {"num_rows", invalid, [](MergeArgs& a) { a.num_rows = 0; }},
+      {"num_rows", invalid, [](MergeArgs& a) { a.num_rows = -7; }},
       {"num_heads", invalid, [](MergeArgs& a) { a.num_heads = -8; }},
       {"num_heads", unsupported, [](MergeArgs& a) { a.num_heads = 1 << 20; }},
       {"head_size", invalid, [](MergeArgs& a) { a.head_size = 0; }},
@@ -478,6 +529,11 @@ TEST_CASE("merge_states refuses what it cannot do, by name, and touches nothing"
       {"state_row_stride", invalid, [](MergeArgs& a) { a.state_row_stride = 8 * 64 - 4; }},
       {"state_row_stride", invalid, [](MergeArgs& a) { a.state_row_stride = 8 * 64 + 2; }},
       {"state_row_stride", unsupported, [](MergeArgs& a) { a.state_row_stride = std::int64_t{1} << 44; }},
+      {"states.lse_head_stride", invalid, [](MergeArgs& a) { a.states[1].lse_head_stride = -1; }},
+      {"states.lse_row_stride", invalid, [](MergeArgs& a) { a.states[2].lse_row_stride = 7; }},
+      {"states.lse_head_stride", invalid, [](MergeArgs& a) { a.states[0].lse_row_stride = 1, a.states[0].lse_head_stride = 3; }},
+      {"lse_row_stride", invalid, [](MergeArgs& a) { a.lse_row_stride = 7; }},
+      {"lse_row_stride", unsupported, [](MergeArgs& a) { a.lse_row_stride = std::int64_t{1} << 44; }},
       {"out_head_stride", invalid, [](MergeArgs& a) { a.out_head_stride = 66; }},
       {"out_row_stride", invalid, [](MergeArgs& a) { a.out_row_stride = 4; }},
       {"out", invalid, [](MergeArgs& a) { a.out = const_cast<void*>(a.states[1].out), a.out_row_stride = 1024; }},
@@ -495,6 +551,9 @@ TEST_CASE("merge_states refuses what it cannot do, by name, and touches nothing"
       CHECK(std::string(verdict.why) != "");
     }
   }
+  MergeArgs nothing;
+  nothing.num_states = 2, nothing.num_heads = 8, nothing.head_size = 64;
+  CHECK(hpa::merge_states(nothing, {}));  // no rows, and no tensors
   using OneType = hpa::default_menu::with<hpa::query_types<DType::bf16>>;
   CHECK(std::string(hpa::check<OneType>(good_args(), this_device()).field) == "state_type");
   CHECK(std::string(hpa::check(good_args(), {hpa::Arch::gfx12, 8}).field) == "device");

@@ -31,6 +31,7 @@ using hpa::test::set_queries;
 using hpa::test::small_case;
 using hpa::test::small_menu;
 using hpa::test::Tail;
+using hpa::test::this_device;
 using hpa::test::tolerance_of;
 using hpa::test::value_of;
 
@@ -198,7 +199,8 @@ TEMPLATE_LIST_TEST_CASE("a single key returns its value exactly", "[semantics]",
         paged.set_value(0, 0, kv_head, 2, smallest);
         paged.set_value(0, 0, kv_head, 3, 0.f);
       }
-      REQUIRE((head_size == 64 ? run_paged_attention<small_menu<TestType>>(paged) : run_paged_attention<plain_menu<TestType>>(paged)));
+      REQUIRE(
+          (head_size == 64 ? run_paged_attention<small_menu<TestType>>(paged) : run_paged_attention<plain_menu<TestType>>(paged)));
       int wrong = 0;
       for (int sequence = 0; sequence < 3; ++sequence)
         for (int head = 0; head < 34; ++head)
@@ -419,5 +421,38 @@ TEMPLATE_LIST_TEST_CASE("logits that jump upwards tile by tile rescale what was 
           paged.set_key(sequence, token, 0, 0, direction * float(token / 8));
       expect_right<small_menu<TestType>>(paged);
     }
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("out may be the query", "[semantics]", Machines) {
+  using Menu = small_menu<TestType>;
+  for (const int max_seqs : {3, 400}) {                           // rows are cut, or whole
+    CaseSpec spec = small_case(DType::f16, 64, 2, {40, 900, 1});  // two passes over a KV head
+    spec.query_lens = {1, 3, 1};
+    spec.shape.max_query_len = 3;
+    spec.shape.max_seqs = max_seqs;
+    PagedCase paged(spec);
+    expect_right<Menu>(paged);
+    const std::vector<std::uint8_t> expected = paged.out.bytes();
+    REQUIRE(paged.run(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), {},
+                      [](const hpa::DecodeShape& shape, hpa::DecodeArgs args, hpa::Workspace workspace, hpa::Stream stream) {
+                        args.out = const_cast<void*>(args.query);
+                        return hpa::paged_attention<Menu>(shape, args, workspace, stream);
+                      }));
+    CHECK(paged.query.bytes() == expected);
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("strides of a single head or row may be anything", "[semantics]", Machines) {
+  using Menu = small_menu<TestType>;
+  for (const std::int64_t stride : {std::int64_t{1}, std::int64_t{-3}, std::int64_t{1} << 62}) {
+    PagedCase paged(small_case(DType::f16, 1, 1, {700}));
+    REQUIRE(paged.run(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), {},
+                      [&](const hpa::DecodeShape& shape, hpa::DecodeArgs args, hpa::Workspace workspace, hpa::Stream stream) {
+                        args.query_row_stride = args.query_head_stride = args.out_row_stride = args.out_head_stride = stride;
+                        args.cache.key_head_stride = args.cache.value_head_stride = args.batch.block_table_row_stride = stride;
+                        return hpa::paged_attention<Menu>(shape, args, workspace, stream);
+                      }));
+    CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
   }
 }

@@ -64,11 +64,13 @@ TEST_CASE("decode refuses impossible arguments by name", "[check]") {
   check_refused<hpa::default_menu, Args>(
       good_shape(), good_args(),
       {
-          {"num_seqs", [](Shape&, Args& a) { a.batch.num_seqs = 0; }},
           {"num_seqs", [](Shape&, Args& a) { a.batch.num_seqs = -1; }},
           {"num_seqs", [](Shape& s, Args& a) { a.batch.num_seqs = s.max_seqs + 1; }},
           {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = 0; }},
           {"block_table_width", [](Shape&, Args& a) { a.batch.block_table_width = -63; }},
+          {"scale_stride", [](Shape&, Args& a) { a.cache.scale_stride = 2; }},
+          {"scale_stride", [](Shape&, Args& a) { a.cache.scale_stride = -1; }},
+          {"num_blocks", [](Shape&, Args& a) { a.cache.num_blocks = -1; }},
           {"query", [](Shape&, Args& a) { a.query = nullptr; }},
           {"keys", [](Shape&, Args& a) { a.cache.keys = nullptr; }},
           {"values", [](Shape&, Args& a) { a.cache.values = nullptr; }},
@@ -180,6 +182,7 @@ TEST_CASE("decode accepts what is merely unusual", "[check]") {
   args.out = nowhere<void>(8);
   args.batch.query_start_loc = nowhere<std::int32_t>(4);
   CHECK(hpa::check(shape, args, host_device).status == Status::ok);
+  CHECK(hpa::check(shape, DecodeArgs{}, host_device));  // no sequences, and no tensors
   shape.lse = shape.alibi = true;
   args.lse = nowhere<float>(4);
   args.alibi_slopes = nowhere<float>(4);
@@ -211,11 +214,95 @@ TEST_CASE("decode accepts what is merely unusual", "[check]") {
   CHECK(hpa::check(shape, args, host_device).status == Status::ok);
 }
 
+TEST_CASE("calls with nothing to do are ok", "[check]") {
+  AppendArgs append;
+  CopyBlocksArgs copy;
+  CHECK(hpa::check(good_shape(), append, host_device));
+  CHECK(hpa::check(good_shape(), copy, host_device));
+  CHECK(hpa::append(good_shape(), append, {}));
+  CHECK(hpa::copy_blocks(good_shape(), copy, {}));
+}
+
+TEST_CASE("strides of dimensions of size 1 are not looked at", "[check]") {
+  DecodeShape shape = good_shape();
+  shape.num_heads = 2, shape.num_kv_heads = 1;
+  const std::int64_t strides[] = {
+      1, 64, 3, -5, std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
+  for (const std::int64_t stride : strides) {
+    INFO("stride " << stride);
+    DecodeArgs args = good_args();
+    args.cache.key_head_stride = args.cache.value_head_stride = stride;
+    CHECK(hpa::check(shape, args, host_device));
+    AppendArgs append = good_append();
+    append.cache = args.cache;
+    append.new_key_head_stride = append.new_value_head_stride = stride;
+    CHECK(hpa::check(shape, append, host_device));
+    append.num_tokens = 1;
+    append.new_key_token_stride = append.new_value_token_stride = stride;
+    CHECK(hpa::check(shape, append, host_device));
+    CopyBlocksArgs copy = good_copy();
+    copy.cache = args.cache;
+    CHECK(hpa::check(shape, copy, host_device));
+    copy.cache.num_blocks = 1;
+    copy.cache.key_block_stride = copy.cache.value_block_stride = stride;
+    CHECK(hpa::check(shape, copy, host_device));
+    DecodeShape one_head = shape;
+    one_head.num_heads = 1;
+    args.query_head_stride = args.out_head_stride = stride;
+    CHECK(hpa::check(one_head, args, host_device));
+    CHECK(!hpa::check(shape, args, host_device));
+    args.batch.num_seqs = 1;
+    args.query_row_stride = args.out_row_stride = args.batch.block_table_row_stride = stride;
+    CHECK(hpa::check(one_head, args, host_device));
+    args.batch.query_start_loc = nowhere<std::int32_t>();  // then there may be more rows
+    const bool is_a_stride = stride % 8 == 0 && stride >= 128 && stride < std::int64_t{1} << 44;
+    CHECK(bool(hpa::check(one_head, args, host_device)) == is_a_stride);
+  }
+}
+
+TEST_CASE("output rows that overlap are refused", "[check]") {
+  DecodeShape shape = good_shape();
+  shape.num_heads = 2, shape.num_kv_heads = 1;
+  const auto verdict = [&](std::int64_t row, std::int64_t head, bool starts) {
+    DecodeArgs args = good_args();  // 3 rows of 2 heads of 128
+    args.out_row_stride = row, args.out_head_stride = head;
+    if (starts) args.batch.query_start_loc = nowhere<std::int32_t>();
+    return hpa::check(shape, args, host_device);
+  };
+  struct Case {
+    std::int64_t row, head;
+    bool good;
+  };
+  for (const Case& c : {Case{128, 256, false}, Case{128, 252, false}, Case{128, 380, false}, Case{128, 384, true},
+                        Case{256, 384, true}, Case{256, 380, false}, Case{256, 388, false}, Case{256, 512, false},
+                        Case{256, 640, true}, Case{132, 264, false}, Case{128, 1 << 30, true}}) {
+    INFO("row stride " << c.row << ", head stride " << c.head);
+    const Verdict known = verdict(c.row, c.head, false);
+    CHECK(bool(known) == c.good);
+    CHECK(std::string(known.field) == (c.good ? "" : "out_head_stride"));
+    CHECK(verdict(c.row, c.head, true));  // the number of rows is not known
+  }
+}
+
+TEST_CASE("out may be the query with the same strides", "[check]") {
+  DecodeArgs args = good_args();
+  args.out = const_cast<void*>(args.query);
+  CHECK(hpa::check(good_shape(), args, host_device));
+  args.query_row_stride = 8 * 128, args.out_head_stride = 128;  // as if dense
+  CHECK(hpa::check(good_shape(), args, host_device));
+  args.out_row_stride = 8 * 128 + 8;
+  CHECK(std::string(hpa::check(good_shape(), args, host_device).field) == "out");
+  args.query_row_stride = 8 * 128 + 8;
+  CHECK(hpa::check(good_shape(), args, host_device));
+  DecodeShape bytes = good_shape();
+  bytes.out = DType::e4m3_ocp;
+  CHECK(std::string(hpa::check(bytes, args, host_device).field) == "out");
+}
+
 TEST_CASE("append refuses impossible arguments by name", "[check]") {
   using Args = AppendArgs;
   check_refused<hpa::default_menu, Args>(good_shape(), good_append(),
                                          {
-                                             {"num_tokens", [](Shape&, Args& a) { a.num_tokens = 0; }},
                                              {"num_tokens", [](Shape&, Args& a) { a.num_tokens = -1; }},
                                              {"new_keys", [](Shape&, Args& a) { a.new_keys = nullptr; }},
                                              {"new_values", [](Shape&, Args& a) { a.new_values = nullptr; }},
@@ -246,7 +333,6 @@ TEST_CASE("copy_blocks refuses impossible arguments by name", "[check]") {
   using Args = CopyBlocksArgs;
   check_refused<hpa::default_menu, Args>(good_shape(), good_copy(),
                                          {
-                                             {"num_pairs", [](Shape&, Args& a) { a.num_pairs = 0; }},
                                              {"num_pairs", [](Shape&, Args& a) { a.num_pairs = -1; }},
                                              {"keys", [](Shape&, Args& a) { a.cache.keys = nullptr; }},
                                              {"values", [](Shape&, Args& a) { a.cache.values = nullptr; }},
@@ -277,10 +363,8 @@ TEST_CASE("a workspace that cannot hold the plan is refused before anything runs
     Status status;
   };
   const Case cases[] = {
-      {{nullptr, needed}, Status::invalid_argument},
-      {{nullptr, 0}, Status::invalid_argument},
-      {{nowhere<void>(8), needed}, Status::invalid_argument},
-      {{nowhere<void>(), needed - 1}, Status::workspace_too_small},
+      {{nullptr, needed}, Status::invalid_argument},          {{nullptr, 0}, Status::invalid_argument},
+      {{nowhere<void>(8), needed}, Status::invalid_argument}, {{nowhere<void>(), needed - 1}, Status::workspace_too_small},
       {{nowhere<void>(), 0}, Status::workspace_too_small},
   };
   for (const Case& c : cases) {
@@ -315,8 +399,7 @@ TEST_CASE("calls pass on what check finds", "[check]") {
   append.slot_mapping = nullptr;
   CHECK(std::string(hpa::append(good_shape(), append, {}).field) == "slot_mapping");
   CopyBlocksArgs copy = good_copy();
-  copy.num_pairs = 0;
+  copy.num_pairs = -1;
   CHECK(std::string(hpa::copy_blocks(good_shape(), copy, {}).field) == "num_pairs");
   CHECK(std::string(hpa::current_device(nullptr).field) == "device");
 }
-

@@ -13,7 +13,8 @@ inline namespace HPA_PLATFORM {
 namespace detail {
 
 inline kernel::ResultView result_view(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
-  return {row_view(args.out, args.out_row_stride, args.out_head_stride, shape.num_heads, shape.head_size_of_v(), shape.out),
+  return {row_view(args.out, args.out_row_stride, args.out_head_stride, {known_rows(args.batch), shape.num_heads},
+                   shape.head_size_of_v(), shape.out),
           args.lse, p.parts.partials, p.parts.states, shape.num_heads};
 }
 
@@ -28,12 +29,14 @@ kernel::FinishOf<General> finish_params([[maybe_unused]] const DecodeShape& shap
 
 inline kernel::DecodeParams decode_params(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParams params{};
-  params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, shape.num_heads, shape.head_size, shape.query);
-  params.keys = kv_view(args.cache.keys, args.cache.key_block_stride, args.cache.key_head_stride, shape);
-  params.values = kv_view(args.cache.values, args.cache.value_block_stride, args.cache.value_head_stride, shape);
+  params.query = row_view(args.query, args.query_row_stride, args.query_head_stride, {known_rows(args.batch), shape.num_heads},
+                          shape.head_size, shape.query);
+  params.keys = key_view(args.cache, shape);
+  params.values = value_view(args.cache, shape);
   params.block_tables = args.batch.block_tables;
   params.table_row_stride =
       args.batch.block_table_row_stride == 0 ? args.batch.block_table_width : args.batch.block_table_row_stride;
+  params.block_ids = block_ids(args.cache);
   params.result = result_view(shape, args, p);
   params.header = p.parts.header;
   params.items = p.parts.items;
@@ -55,7 +58,8 @@ template <class C>
 kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParamsOf<C> params{};
   static_cast<kernel::DecodeParams&>(params) = decode_params(shape, args, p);
-  if constexpr (size_of(C::kv) == 1) static_cast<kernel::ScaleParams&>(params) = {args.cache.k_scale, args.cache.v_scale};
+  if constexpr (size_of(C::kv) == 1)
+    static_cast<kernel::ScaleParams&>(params) = {args.cache.k_scale, args.cache.v_scale, args.cache.scale_stride};
   if constexpr (C::token_scales) static_cast<kernel::TokenScaleParams&>(params) = token_scale_params(args, shape);
   if constexpr (C::general) {
     static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "hpa/args.hpp"
+#include "hpa/detail/strides.hpp"
 #include "hpa/kernel/kv_view.hpp"
 #include "hpa/kernel/result.hpp"
 #include "hpa/shape.hpp"
@@ -11,25 +13,38 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace detail {
 
-/// Strides in bytes, dense where 0: `piece` elements, `inner_count` of them in one outer step.
+/// Strides in bytes, as dense_strides() has them in elements.
 struct ByteStrides {
   std::int64_t outer, inner;
 };
-constexpr ByteStrides byte_strides(std::int64_t outer, std::int64_t inner, std::int64_t piece, std::int64_t inner_count,
+constexpr ByteStrides byte_strides(std::int64_t outer, std::int64_t inner, std::int64_t piece, const StrideCounts& counts,
                                    DType type) {
-  const std::int64_t dense_inner = inner == 0 ? piece : inner;
-  return {(outer == 0 ? dense_inner * inner_count : outer) * size_of(type), dense_inner * size_of(type)};
+  const StridePair dense = dense_strides({outer, inner, "", ""}, piece, counts);
+  return {dense.outer * size_of(type), dense.inner * size_of(type)};
 }
 
-inline kernel::KvView kv_view(const void* cache, std::int64_t block_stride, std::int64_t head_stride, const DecodeShape& shape) {
-  const ByteStrides strides =
-      byte_strides(block_stride, head_stride, std::int64_t{shape.head_size} * shape.block_size, shape.num_kv_heads, shape.kv);
-  return {static_cast<const char*>(cache), std::uint32_t(strides.outer), std::uint32_t(strides.inner)};
+inline kernel::KvView kv_view(const void* data, std::int64_t block_stride, std::int64_t head_stride, std::int64_t num_blocks,
+                              const DecodeShape& shape) {
+  const ByteStrides strides = byte_strides(block_stride, head_stride, std::int64_t{shape.head_size} * shape.block_size,
+                                           {num_blocks, shape.num_kv_heads}, shape.kv);
+  return {static_cast<const char*>(data), std::uint32_t(strides.outer), std::uint32_t(strides.inner)};
+}
+inline kernel::KvView key_view(const KvCache& cache, const DecodeShape& shape) {
+  return kv_view(cache.keys, cache.key_block_stride, cache.key_head_stride, cache.num_blocks, shape);
+}
+inline kernel::KvView value_view(const KvCache& cache, const DecodeShape& shape) {
+  return kv_view(cache.values, cache.value_block_stride, cache.value_head_stride, cache.num_blocks, shape);
 }
 
-inline kernel::RowView row_view(const void* data, std::int64_t row_stride, std::int64_t head_stride, int heads, int head_size,
-                                DType type) {
-  const ByteStrides strides = byte_strides(row_stride, head_stride, head_size, heads, type);
+/// Ids are below 2^31 in any case.
+constexpr kernel::BlockIds block_ids(const KvCache& cache) {
+  const std::int64_t most = std::int64_t{1} << 31;
+  return {std::uint32_t(cache.num_blocks == 0 || cache.num_blocks > most ? most : cache.num_blocks)};
+}
+
+inline kernel::RowView row_view(const void* data, std::int64_t row_stride, std::int64_t head_stride, const StrideCounts& counts,
+                                int head_size, DType type) {
+  const ByteStrides strides = byte_strides(row_stride, head_stride, head_size, counts, type);
   return {static_cast<char*>(const_cast<void*>(data)), strides.outer, std::uint32_t(strides.inner)};
 }
 

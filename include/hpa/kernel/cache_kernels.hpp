@@ -16,6 +16,7 @@ struct AppendParams {
   KvView key_cache, value_cache;
   const std::int64_t* slot_mapping;
   std::int32_t num_tokens, num_kv_heads, head_size, block_size;
+  BlockIds block_ids;
 };
 
 /// Where a token goes.
@@ -29,7 +30,8 @@ template <int Waves, class Wave, class F>
 HPA_DEVICE void each_token(const Wave& wave, const AppendParams& p, F&& f) {
   for (std::int32_t token = wave.workgroup_x() * Waves + wave.index(); token < p.num_tokens; token += wave.workgroups_x() * Waves) {
     const std::int64_t slot = wave.uniform(p.slot_mapping + token);
-    if (slot >= 0) f(token, Slot{std::int32_t(slot / p.block_size), int(slot % p.block_size)});
+    if (slot >= 0 && slot < std::int64_t{p.block_ids.limit} * p.block_size)
+      f(token, Slot{std::int32_t(slot / p.block_size), int(slot % p.block_size)});
   }
 }
 
@@ -78,7 +80,8 @@ struct AppendKernel {
 };
 
 struct QuantiseParams : AppendParams {
-  const float *k_scale, *v_scale;               // one float, or nullptr = 1
+  const float *k_scale, *v_scale;               // nullptr = 1
+  std::int32_t scale_stride;                    // between KV heads
   KvView key_token_scales, value_token_scales;  // [num_blocks, num_kv_heads, block_size], float
 };
 
@@ -101,14 +104,12 @@ struct QuantiseKernel {
                 "a lane's codes of K lie together, those of V apart");
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
-    const float k_scale = p.k_scale == nullptr ? 1.f : wave.uniform(p.k_scale);
-    const float v_scale = p.v_scale == nullptr ? 1.f : wave.uniform(p.v_scale);
     each_token<waves>(wave, p, [&](std::int32_t token, const Slot& slot) {
-      write(wave, p, p.key, token, slot, k_scale, p.key_token_scales, [&](int head, int element, const Words<2>& codes) {
+      write(wave, p, p.key, token, slot, p.k_scale, p.key_token_scales, [&](int head, int element, const Words<2>& codes) {
         char* const slab = const_cast<char*>(p.key_cache.head(head).slab(slot.block));
         Wave::store(slab + Layout::key_offset(p.block_size, slot.offset, element), codes);
       });
-      write(wave, p, p.value, token, slot, v_scale, p.value_token_scales, [&](int head, int element, const Words<2>& codes) {
+      write(wave, p, p.value, token, slot, p.v_scale, p.value_token_scales, [&](int head, int element, const Words<2>& codes) {
         char* const slab = const_cast<char*>(p.value_cache.head(head).slab(slot.block));
         HPA_UNROLL
         for (int i = 0; i < run_length; ++i)
@@ -142,7 +143,7 @@ struct QuantiseKernel {
   /// Quantises a token's rows and calls store(head, element, codes) for each eight of its codes.
   template <class Store>
   static HPA_DEVICE void write(const Wave& wave, const Params& p, const RowView& rows, std::int32_t token, const Slot& slot,
-                               float scale_of_all, const KvView& token_scales, Store&& store) {
+                               const float* scales, const KvView& token_scales, Store&& store) {
     const RowLanes share(p.head_size);
     const auto load = [&](int head, int run) {
       return Wave::template load<Words<4>>(rows.at(token, head) + 2 * (run * run_length));
@@ -153,8 +154,10 @@ struct QuantiseKernel {
       wave.each([&](int lane) {
         const int head = share.head(lane, first_head, p.num_kv_heads);
         piece[lane] = {};
-        if (head < p.num_kv_heads) piece[lane] = load(head, share.first_run(lane));
-        scale[lane] = scale_of_all;
+        scale[lane] = 1.f;
+        if (head == p.num_kv_heads) return;
+        piece[lane] = load(head, share.first_run(lane));
+        if (scales != nullptr) scale[lane] = Wave::template load<float>(scales + head * p.scale_stride);
       });
       if constexpr (TokenScales) {
         wave.each([&](int lane) {
@@ -209,6 +212,7 @@ struct CopyBlocksParams {
   KvView key_cache, value_cache;
   KvView key_token_scales, value_token_scales;  // of nullptr: none
   const std::int64_t* block_pairs;
+  BlockIds block_ids;
   std::int32_t num_pairs;
   std::int32_t slab_bytes;   // of one (block, KV head), K and V alike
   std::int32_t scale_bytes;  // of its token scales
@@ -227,7 +231,7 @@ struct CopyBlocksKernel {
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     for (std::int32_t i = wave.workgroup_x() * waves + wave.index(); i < p.num_pairs; i += wave.workgroups_x() * waves) {
       const std::int64_t from = wave.uniform(p.block_pairs + 2 * i), to = wave.uniform(p.block_pairs + 2 * i + 1);
-      if (from < 0 || to < 0) continue;
+      if (from < 0 || to < 0 || from >= p.block_ids.limit || to >= p.block_ids.limit) continue;
       copy_slab<Words<4>>(wave, p.key_cache, std::int32_t(from), std::int32_t(to), p.slab_bytes);
       copy_slab<Words<4>>(wave, p.value_cache, std::int32_t(from), std::int32_t(to), p.slab_bytes);
       if (p.key_token_scales.data == nullptr) continue;

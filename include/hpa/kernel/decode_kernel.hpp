@@ -124,7 +124,7 @@ struct DecodeKernel {
       stream.softmax.clear(wave);
       stage_query();
     }
-    if (stream.met_negative_id()) report(wave, p.header, PlanError::block_id_negative, item.sequence);
+    if (stream.met_bad_id()) report(wave, p.header, PlanError::block_id, item.sequence);
     merge_waves(wave, p, params, item, rows, stream);
   }
 
@@ -138,7 +138,8 @@ struct DecodeKernel {
     stream.keys = cache.keys, stream.values = cache.values;
     stream.table_row = ahead.table_row;
     stream.begin = item.begin, stream.end = item.end;
-    stream.scale_log2 = p.scale_log2 * logit_scale<C>(wave, params);
+    stream.block_ids = p.block_ids;
+    stream.scale_log2 = p.scale_log2 * logit_scale<C>(wave, params, wave.workgroup_y());
     return stream;
   }
 
@@ -176,10 +177,10 @@ struct DecodeKernel {
     wave.refresh();
     const ResultView result = again(wave, params, p).result;
     const auto finish = wave.template reread<FinishOf<C::general>>(params);
-    const float value_scale = kernel::value_scale<C>(wave, params);
+    const float value_scale = kernel::value_scale<C>(wave, params, wave.workgroup_y());
     for (int first = 0; first < rows.count; first += merge_rows) {
       if (first > 0) wave.barrier();  // the pass before has been read
-      Merge::write_states(wave, lds(wave).stream.states, stream.softmax, stream.met_negative_id());
+      Merge::write_states(wave, lds(wave).stream.states, stream.softmax, stream.met_bad_id());
       wave.barrier();
       Lane<typename Merge::Weighed> weighed;
       // Threads past the last row weigh some row again: a branch would keep the weights alive in the tile loop.

@@ -17,6 +17,7 @@ struct DecodeParams {
   KvView keys, values;
   const std::int32_t* block_tables;
   std::int64_t table_row_stride;
+  BlockIds block_ids;
   ResultView result;
   PlanHeader* header;
   const Item* items;
@@ -31,6 +32,7 @@ struct DecodeParams {
 struct ScaleParams {
   const float* k_scale;
   const float* v_scale;
+  std::int32_t stride;  // between KV heads
 };
 /// Scales of single tokens of K and of V, [num_blocks, num_kv_heads, block_size] floats each; nullptr: all are 1.
 struct TokenScaleParams {
@@ -60,20 +62,22 @@ struct DecodeParamsOf : DecodeParams,
 
 /// What products of query and key are multiplied with, besides the scale of the call.
 template <class C, class Wave>
-HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params) {
+HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
+                             [[maybe_unused]] std::int32_t kv_head) {
   if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
-    if (scales.k_scale != nullptr) return wave.uniform(scales.k_scale);
+    if (scales.k_scale != nullptr) return wave.uniform(scales.k_scale + kv_head * scales.stride);
   }
   return 1.f;
 }
 
 /// What sums of values are multiplied with.
 template <class C, class Wave>
-HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params) {
+HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
+                             [[maybe_unused]] std::int32_t kv_head) {
   if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
-    if (scales.v_scale != nullptr) return arch::drop_payload(wave.uniform(scales.v_scale));
+    if (scales.v_scale != nullptr) return arch::drop_payload(wave.uniform(scales.v_scale + kv_head * scales.stride));
   }
   return 1.f;
 }

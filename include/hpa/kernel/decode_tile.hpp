@@ -28,6 +28,7 @@ struct TileStream : std::conditional_t<C::general, WaveFeatures, NoFeatures>,
   KvView keys, values;            // of the KV head
   const std::int32_t* table_row;  // of the item's sequence
   int begin, end;                 // tokens of the item
+  BlockIds block_ids;             // of the cache
   float scale_log2;               // logit scale * log2(e)
 };
 
@@ -55,7 +56,7 @@ class WaveStream {
   HPA_DEVICE WaveStream(const TileStream<C>& stream) : stream_(stream), tiles_(tiles_of(stream.begin, stream.end)) {}
 
   HPA_DEVICE int tiles() const { return tiles_; }
-  HPA_DEVICE bool met_negative_id() const { return ids_seen_ < 0; }
+  HPA_DEVICE bool met_bad_id() const { return met_bad_id_; }
 
   /// The block ids of a tile of tokens [begin, end). Past the last tile the last one's are read again: nothing uses them.
   static HPA_DEVICE Blocks blocks_of(const Wave& wave, const std::int32_t* table_row, int begin, int end, int tile) {
@@ -138,8 +139,9 @@ class WaveStream {
   }
 
   HPA_DEVICE Blocks checked(const Blocks& blocks) {
-    ids_seen_ |= blocks.sign();
-    return in_range(blocks);
+    const BlockIds& ids = stream_.block_ids;
+    met_bad_id_ = met_bad_id_ || !ids.have(blocks.first) || !ids.have(blocks.second);
+    return {ids.or_first(blocks.first), ids.or_first(blocks.second), blocks.first_slot};
   }
 
   HPA_DEVICE Scores<M, C> logits(Wave& wave, const Operand* query, [[maybe_unused]] int tile) {
@@ -212,7 +214,7 @@ class WaveStream {
 
   TileStream<C> stream_;
   int tiles_;
-  std::int32_t ids_seen_ = 0;  // all ids or-ed together
+  bool met_bad_id_ = false;
   Blocks next_;
   KeyTile<M, C> keys_;
   ValueTile<M, C> values_;

@@ -35,8 +35,14 @@ struct TileBlocks {
 
   HPA_HOST_DEVICE std::int32_t block_of(int token) const { return two && token >= BlockSize ? second : first; }
   HPA_HOST_DEVICE int slot_of(int token) const { return two ? token % BlockSize : first_slot + token; }
-  /// Negative when one of them is.
-  HPA_HOST_DEVICE std::int32_t sign() const { return first | second; }
+};
+
+/// Which block ids there are: [0, limit). Without a known number of blocks all that are not negative.
+struct BlockIds {
+  std::uint32_t limit;
+  HPA_HOST_DEVICE bool have(std::int32_t block) const { return std::uint32_t(block) < limit; }
+  /// Block ids are checked where they are read; block 0 stands in for one that there is not, and its row comes out empty.
+  HPA_HOST_DEVICE std::int32_t or_first(std::int32_t block) const { return have(block) ? block : 0; }
 };
 
 /// Reads the ids of the tile that starts at token `begin` of a sequence with `seq_len` tokens. Entries at or past
@@ -48,14 +54,6 @@ HPA_DEVICE TileBlocks<TileTokens, BlockSize> read_blocks(const Wave& wave, const
   const std::int32_t first = wave.uniform(table_row + block);
   const std::int32_t second = Blocks::two ? wave.uniform(table_row + (next < last ? next : last)) : first;
   return {first, second, Blocks::two ? 0 : int(unsigned(begin) % BlockSize)};
-}
-
-/// Block ids are checked where they are read; an impossible one is replaced by block 0 and its row comes out empty.
-template <int TileTokens, int BlockSize>
-HPA_DEVICE TileBlocks<TileTokens, BlockSize> in_range(TileBlocks<TileTokens, BlockSize> blocks) {
-  blocks.first = blocks.first < 0 ? 0 : blocks.first;
-  blocks.second = blocks.second < 0 ? 0 : blocks.second;
-  return blocks;
 }
 
 }  // namespace kernel

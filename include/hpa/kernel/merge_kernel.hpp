@@ -8,16 +8,24 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
+/// Log-sum-exps: strides in elements.
+template <class Float>
+struct LseView {
+  Float* data;
+  std::int64_t row_stride, head_stride;
+  HPA_DEVICE Float* at(std::int32_t row, std::int32_t head) const { return data + row * row_stride + head * head_stride; }
+};
+
 /// One part's out and lse, as hpa::MergeState has them.
 struct MergeSource {
   const void* out;
-  const float* lse;
+  LseView<const float> lse;
 };
 
 struct MergeParams {
   MergeSource states[max_merge_states];  // by value, in the kernel's arguments
   RowView out;
-  float* lse;                     // or nullptr
+  LseView<float> lse;             // data may be nullptr
   std::int64_t state_row_stride;  // of every state's out, in bytes
   std::uint32_t state_head_stride;
   std::int32_t num_states, num_rows, num_heads;
@@ -54,7 +62,6 @@ struct MergeKernel {
   };
 
   static HPA_DEVICE void merge(const Params& p, std::int32_t row, std::int32_t head, int element) {
-    const std::int64_t lse_at = std::int64_t(row) * p.num_heads + head;
     Sum sum;
     for (int first = 0; first < p.num_states; first += batch) {
       float lse[batch];
@@ -63,7 +70,7 @@ struct MergeKernel {
       for (int i = 0; i < batch; ++i) {  // past the last state the last one again, so that all loads are in flight at once
         const MergeSource& state = p.states[first + i < p.num_states ? first + i : p.num_states - 1];
         const RowView out{static_cast<char*>(const_cast<void*>(state.out)), p.state_row_stride, p.state_head_stride};
-        lse[i] = Wave::template load<float>(state.lse + lse_at);
+        lse[i] = Wave::template load<float>(state.lse.at(row, head));
         piece[i] = Wave::template load<Piece>(out.at(row, head) + element * size_of(State));
       }
       HPA_UNROLL
@@ -75,7 +82,7 @@ struct MergeKernel {
 
   /// An empty state has no part: its weight is 0, and what its out holds may be NaN.
   static HPA_DEVICE void add(Sum& sum, float lse, const Piece& piece) {
-    if (lse == -__builtin_inff()) return;
+    if (__builtin_fabsf(lse) == __builtin_inff()) return;
     const auto [keep, weight] = sum.state.template absorb<M>({lse, 1.f}, log2_e);
     HPA_UNROLL
     for (int i = 0; i < Elements; ++i)
@@ -90,9 +97,8 @@ struct MergeKernel {
     for (int i = 0; i < Elements; i += 2)
       piece.word[i / 2] = M::template pack<Out>(sum.weighted[i] * divide, sum.weighted[i + 1] * divide);
     Wave::store(p.out.at(row, head) + element * size_of(Out), piece);
-    if (p.lse != nullptr && element == 0)
-      Wave::store(p.lse + std::int64_t(row) * p.num_heads + head,
-                  empty ? -__builtin_inff() : sum.state.maximum + M::log2(sum.state.total) * ln_2);
+    if (p.lse.data != nullptr && element == 0)
+      Wave::store(p.lse.at(row, head), empty ? -__builtin_inff() : sum.state.maximum + M::log2(sum.state.total) * ln_2);
   }
 };
 

@@ -99,7 +99,7 @@ enum class PlanError : std::int32_t {
   seq_len_above_table,
   query_start_loc,
   total_kv_tokens,
-  block_id_negative,
+  block_id,
   other_shape
 };
 inline constexpr std::int32_t no_error = 0x7fffffff;
@@ -118,8 +118,9 @@ constexpr Verdict verdict_of(PlanError error) {
       return {Status::invalid_argument, "query_start_loc", "must start at 0 or above and never decrease"};
     case PlanError::total_kv_tokens:
       return {Status::invalid_argument, "seq_lens", "the lengths add up to more than shape.max_total_kv_tokens"};
-    case PlanError::block_id_negative:
-      return {Status::invalid_argument, "block_tables", "a block id within a sequence's length is negative"};
+    case PlanError::block_id:
+      return {Status::invalid_argument, "block_tables",
+              "a block id within a sequence's length is negative, or not below num_blocks"};
     case PlanError::other_shape:
       return {Status::invalid_argument, "workspace", "decode was called with another shape or partition size than plan"};
   }

@@ -45,17 +45,23 @@ struct Request {
 
 /// What memory says of a sequence, loaded whether it is looked at or not: all loads of a lane are under way at once.
 struct RawRequest {
-  std::int32_t seq_len, row_begin, row_end, last_row_end;
+  std::int32_t seq_len, row_begin, row_end;
 };
 
 HPA_DEVICE RawRequest load_request(const PlanParams& p, std::int32_t sequence) {
-  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1, sequence + 1};
-  return {p.seq_lens[sequence], p.query_start_loc[sequence], p.query_start_loc[sequence + 1], p.query_start_loc[p.num_seqs]};
+  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1};
+  return {p.seq_lens[sequence], p.query_start_loc[sequence], p.query_start_loc[sequence + 1]};
 }
 
-HPA_DEVICE Request read_request(const PlanParams& p, const RawRequest& raw) {
+/// The last entry of query_start_loc that counts: what follows it are zeros, the padding of a graph captured for more sequences.
+struct LastStart {
+  std::int32_t at;   // sequences from here on are padding
+  std::int32_t row;  // the end of all rows
+};
+
+HPA_DEVICE Request read_request(const PlanParams& p, const RawRequest& raw, const LastStart& last) {
   Request request;
-  if (raw.row_begin < 0 || raw.row_end < raw.row_begin || raw.row_end > raw.last_row_end) {
+  if (raw.row_begin < 0 || raw.row_end < raw.row_begin || raw.row_end > last.row) {
     request.error = PlanError::query_start_loc;  // no row to write: nothing says where it is
     return request;
   }
@@ -189,12 +195,36 @@ struct PlanStride {
     return first + wave.index() * M::width + lane;
   }
 
+  static HPA_DEVICE LastStart last_start(const Wave& wave, const PlanParams& p) {
+    if (p.query_start_loc == nullptr || p.num_seqs == 0) return {p.num_seqs, p.num_seqs};
+    const std::int32_t last = wave.uniform(p.query_start_loc + p.num_seqs);
+    return last != 0 ? LastStart{p.num_seqs, last} : last_before_padding(wave, p);
+  }
+  /// A wave's width of entries at a time, from the end on.
+  static HPA_DEVICE LastStart last_before_padding(const Wave& wave, const PlanParams& p) {
+    HPA_DO_NOT_UNROLL
+    for (std::int32_t end = p.num_seqs; end > 0; end -= M::width) {
+      Lane<std::uint32_t> not_zero;  // the entry's place, if it is not 0
+      wave.each([&](int lane) {
+        const std::int32_t at = end - 1 - lane;
+        not_zero[lane] = at > 0 && p.query_start_loc[at] != 0 ? std::uint32_t(at) : 0u;
+      });
+      wave.template spread_max<M::width>(not_zero);
+      if (const auto at = std::int32_t(wave.broadcast(not_zero, 0)); at > 0) return {at, wave.uniform(p.query_start_loc + at)};
+    }
+    return {0, 0};
+  }
+
   /// Reads the sequences from `first` on; `earlier` is what those before have, and then includes these.
   static HPA_DEVICE void read(Wave& wave, const PlanParams& p, std::int32_t first, Lane<Request>& requests, Earlier& earlier) {
+    Lane<RawRequest> raw;
     wave.each([&](int lane) {
       const std::int32_t at = sequence(wave, first, lane);
-      requests[lane] = at < p.num_seqs ? read_request(p, load_request(p, at)) : Request{};
+      raw[lane] = at < p.num_seqs ? load_request(p, at) : RawRequest{};
     });
+    const LastStart last = last_start(wave, p);
+    wave.each(
+        [&](int lane) { requests[lane] = sequence(wave, first, lane) < last.at ? read_request(p, raw[lane], last) : Request{}; });
     if (!p.looks_back) return;
     Lane<Earlier> before;
     wave.each([&](int lane) { before[lane] = {requests[lane].seq_len, requests[lane].row_end, 0}; });

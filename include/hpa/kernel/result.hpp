@@ -72,7 +72,10 @@ HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Fi
   if constexpr (general)
     if (finish.out != Out) {
       const float scale = finish.out_scale == nullptr ? 1.f : M::Wave::template load<float>(finish.out_scale);
-      const std::uint32_t codes = empty ? 0u : narrow_to<M>(finish.out, sum * (divide * M::reciprocal(scale)));
+      sum = sum * divide;
+      HPA_UNROLL
+      for (int i = 0; i < 4; ++i) sum[i] = M::quotient(sum[i], scale);  // 1 / scale may be beyond the floats
+      const std::uint32_t codes = empty ? 0u : narrow_to<M>(finish.out, sum);
       return M::Wave::store(result.out.at(row, head) + element, codes);
     }
   Words<2> packed{{0, 0}};

@@ -101,28 +101,28 @@ struct RingKernel {
     Softmax softmax;
     softmax.clear(wave);
     if constexpr (query_is_early) request_next_query();
-    const float scale_log2 = p.scale_log2 * logit_scale<C>(wave, p);
+    const float scale_log2 = p.scale_log2 * logit_scale<C>(wave, p, work.kv_head);
     if constexpr (C::general) stage_facts(wave, p, rows, item);
     const ItemFeatures features = features_of(wave, p, item);
-    bool met_negative_id = false;
+    bool met_bad_id = false;
     for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
       const auto staged = stream.arrived(wave);
-      met_negative_id = met_negative_id || stream.negative_id();
+      met_bad_id = met_bad_id || stream.bad_id();
       add_tile(wave, p, scale_log2, features, staged, query, softmax, item.begin + tile * Traits::tokens, item,
                [&] { stream.release_keys(wave); });
       stream.release_values(wave);
     }
-    if (met_negative_id) report(wave, p.header, PlanError::block_id_negative, item.sequence);
+    if (met_bad_id) report(wave, p.header, PlanError::block_id, item.sequence);
     const std::int32_t active = tiles < waves ? tiles : waves;
     auto& states = lds(wave).states[buffer];
     auto& outputs = lds(wave).outputs[buffer];
     if (wave.index() < active) {
-      Merge::write_states(wave, states, softmax, met_negative_id);
+      Merge::write_states(wave, states, softmax, met_bad_id);
       Merge::write_outputs(wave, outputs, 0, softmax);
     }
     if constexpr (!query_is_early) request_next_query();
     wave.barrier();
-    merge_waves(wave, p, item, rows, states, outputs, active);
+    merge_waves(wave, p, work, rows, states, outputs, active);
     if constexpr (merge_buffers == 1) wave.barrier();
   }
 
@@ -186,17 +186,17 @@ struct RingKernel {
   }
 
   /// The outputs of the first `active` waves become one.
-  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Item& item, const Rows& rows,
+  static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Work& work, const Rows& rows,
                                      const typename Merge::States& states, const typename Merge::Outputs& outputs,
                                      std::int32_t active) {
-    const float value_scale = kernel::value_scale<C>(wave, p);
+    const float value_scale = kernel::value_scale<C>(wave, p, work.kv_head);
     wave.each([&](int lane) {
       for (int i = wave.index() * M::width + lane; i < rows.count * Merge::chunks; i += waves * M::width) {
         const int row = i / Merge::chunks, chunk = i % Merge::chunks;
         const auto weighed = Merge::weigh(states, row, active);
         const Floats4 sum = Merge::sum(outputs, row, chunk, weighed.weight, active);
-        store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), item, rows.at(row), 4 * chunk, sum * value_scale,
-                         weighed.state);
+        store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), work.item, rows.at(row), 4 * chunk,
+                         sum * value_scale, weighed.state);
       }
     });
   }

@@ -172,8 +172,8 @@ class RingStream {
     copies_.wait(wave, stage_);
     return Tile(place_of(stage_));
   }
-  /// Whether the id of that tile's block was negative; block 0 was read in its stead.
-  HPA_DEVICE bool negative_id() const { return (negative_ids_ >> stage_ & 1) != 0; }
+  /// Whether the id of that tile's block was bad; block 0 was read in its stead.
+  HPA_DEVICE bool bad_id() const { return (bad_ids_ >> stage_ & 1) != 0; }
 
   /// The tile's keys have been used: their place takes other ones.
   HPA_DEVICE void release_keys(Wave& wave) {
@@ -191,8 +191,8 @@ class RingStream {
         copies_.template request<2>(wave, stage_, scales, cursor_.key_scales(), cursor_.lane());
         copies_.template request<3>(wave, stage_, scales + Tile::Scales::bytes, cursor_.value_scales(), cursor_.lane());
       }
-      const std::int32_t negative = cursor_.negative_id();
-      negative_ids_ = (negative_ids_ & ~(1 << stage_)) | negative << stage_;
+      const std::int32_t bad = cursor_.bad_id();
+      bad_ids_ = (bad_ids_ & ~(1 << stage_)) | bad << stage_;
       cursor_.next(wave);
     }
     stage_ = stage_ + 1 == stages ? 0 : stage_ + 1;
@@ -209,7 +209,7 @@ class RingStream {
   Cursor cursor_;
   std::byte* ring_;
   Copies copies_;
-  std::int32_t stage_ = 0, negative_ids_ = 0;  // of the stages: a bit each
+  std::int32_t stage_ = 0, bad_ids_ = 0;  // of the stages: a bit each
 };
 
 }  // namespace kernel

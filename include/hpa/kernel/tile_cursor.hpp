@@ -37,14 +37,14 @@ class TileCursor {
 
   HPA_DEVICE bool at_end() const { return used_ == count_; }
 
-  // of the wave's next tile, which exists: the lane that knows where its keys and values lie, and whether a block id of its item is
-  // negative; block 0 stands in for it
+  // of the wave's next tile, which exists: the lane that knows where its keys and values lie, and whether its item has a block id
+  // that the cache does not have; block 0 stands in for it
   HPA_DEVICE int lane() const { return used_; }
   HPA_DEVICE const Lane<const char*>& keys() const { return keys_; }
   HPA_DEVICE const Lane<const char*>& values() const { return values_; }
   HPA_DEVICE const Lane<const char*>& key_scales() const { return scales_.keys; }  // token_scales only
   HPA_DEVICE const Lane<const char*>& value_scales() const { return scales_.values; }
-  HPA_DEVICE bool negative_id() const { return negative_id_; }
+  HPA_DEVICE bool bad_id() const { return bad_id_; }
 
   /// Before the first next(): how many of the wave's first tiles hold none of the last `rows` tokens of `first`'s sequence.
   HPA_DEVICE std::int32_t tiles_before_last(const Wave& wave, const Work& first, std::int32_t rows) const {
@@ -86,17 +86,18 @@ class TileCursor {
     using Layout = typename TileTraits<M, C>::Layout;
     const DecodeParams& caches = params_;  // token scales have keys too
     const KvView keys = caches.keys.head(chunk.kv_head), values = caches.values.head(chunk.kv_head);
-    Lane<bool> negative;
+    const BlockIds ids = caches.block_ids;
+    Lane<bool> bad;
     used_ = 0, count_ = chunk.count;
     wave.each([&](int lane) {
-      const std::int32_t block = chunk.blocks[lane];
+      const std::int32_t block = ids.or_first(chunk.blocks[lane]);
       const int slot = int(unsigned(chunk.first_token + lane * token_step) % unsigned(C::block_size));
-      negative[lane] = block < 0;
-      keys_[lane] = keys.slab(block < 0 ? 0 : block) + Layout::key_offset(C::block_size, slot, 0);
-      values_[lane] = values.slab(block < 0 ? 0 : block) + Layout::value_offset(C::block_size, slot, 0);
-      if constexpr (C::token_scales) locate_scales(lane, chunk.kv_head, block < 0 ? 0 : block, slot);
+      bad[lane] = !ids.have(chunk.blocks[lane]);
+      keys_[lane] = keys.slab(block) + Layout::key_offset(C::block_size, slot, 0);
+      values_[lane] = values.slab(block) + Layout::value_offset(C::block_size, slot, 0);
+      if constexpr (C::token_scales) locate_scales(lane, chunk.kv_head, block, slot);
     });
-    negative_id_ = wave.any(negative);
+    bad_id_ = wave.any(bad);
   }
 
   /// Where there are none, other bytes stand in for them: copied as well, and not used.
@@ -146,7 +147,7 @@ class TileCursor {
   std::int32_t tiles_done_ = 0;  // of work_
   Chunk following_;
   std::int32_t used_ = 0, count_ = 0;  // of the tiles that lanes know of
-  bool negative_id_ = false;
+  bool bad_id_ = false;
   Lane<const char*> keys_, values_;
   struct Scales {
     Lane<const char*> keys, values;
