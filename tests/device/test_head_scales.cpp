@@ -1,7 +1,6 @@
 // A scale for each KV head: what append writes by it, and what decode makes of it.
 #include "calls.hpp"
 
-using hpa::axis;
 using hpa::DType;
 using hpa::Features;
 using hpa::test::Buffer;
@@ -15,7 +14,9 @@ using hpa::test::small_case;
 namespace {
 
 template <class Machine>
-using bytes_menu = hpa::menu_for<axis<DType::f16>, axis<64>, axis<16>, axis<Features::plain>, axis<DType::e4m3_ocp>, Machine>;
+using bytes_menu =
+    hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_ocp>, hpa::head_sizes<64>, hpa::block_sizes<16>,
+                            hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
 
 }  // namespace
 

@@ -97,12 +97,14 @@ inline constexpr bool starts_early<Kernel, std::enable_if_t<Kernel::starts_early
 
 /// Whether the kernel was prepared on a device: 1, or 2 where the device can start kernels early. Each library prepares its own kernel.
 template <class Kernel>
-HPA_OF_THIS_LIBRARY inline DeviceMemo prepared;
+struct HPA_OF_THIS_LIBRARY Prepared {
+  static inline DeviceMemo on;
+};
 
 /// Once a kernel and device: more than 48 KiB of LDS must be asked for. `early`: the device can start kernels early.
 template <class Kernel>
 Verdict prepare(int ordinal, bool* early) {
-  if (const std::uint32_t known = prepared<Kernel>.of(ordinal); known != 0) return *early = known == 2, Verdict{};
+  if (const std::uint32_t known = Prepared<Kernel>::on.of(ordinal); known != 0) return *early = known == 2, Verdict{};
   int major = 0;
   if (Verdict v = verdict_of(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal)); !v) return v;
   if (constexpr int needed = shape_of<Kernel>.chip_lds_bytes; needed > 0)
@@ -119,7 +121,7 @@ Verdict prepare(int ordinal, bool* early) {
       !v)
     return v;
   *early = major >= 9;
-  prepared<Kernel>.set(ordinal, *early ? 2 : 1);
+  Prepared<Kernel>::on.set(ordinal, *early ? 2 : 1);
   return {};
 }
 
@@ -154,7 +156,7 @@ Verdict launch(Grid grid, const typename Kernel::Params& params, Stream stream) 
   if (Verdict v = prepare<Kernel>(ordinal, &early); !v) return v;
   cudaError_t error = start<Kernel>(grid, params, stream, early);
   if (error == cudaErrorInvalidValue) {  // as after cudaDeviceReset(), which forgets what was asked for
-    prepared<Kernel>.set(ordinal, 0);
+    Prepared<Kernel>::on.set(ordinal, 0);
     if (Verdict v = prepare<Kernel>(ordinal, &early); !v) return v;
     error = start<Kernel>(grid, params, stream, early);
   }

@@ -6,6 +6,7 @@
 #include "hpa/kernel/result.hpp"
 #include "hpa/layout/codec.hpp"
 #include "hpa/layout/vllm.hpp"
+#include "hpa/tuning/kernel_shape.hpp"
 
 namespace hpa {
 inline namespace HPA_PLATFORM {

@@ -3,6 +3,7 @@
 
 #include "hpa/kernel/result.hpp"
 #include "hpa/merge_args.hpp"
+#include "hpa/tuning/kernel_shape.hpp"
 
 namespace hpa {
 inline namespace HPA_PLATFORM {

@@ -6,6 +6,7 @@
 
 #include "hpa/kernel/block_scan.hpp"
 #include "hpa/kernel/plan_records.hpp"
+#include "hpa/tuning/kernel_shape.hpp"
 
 namespace hpa {
 inline namespace HPA_PLATFORM {

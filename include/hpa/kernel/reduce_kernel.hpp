@@ -3,6 +3,7 @@
 #pragma once
 
 #include "hpa/kernel/result.hpp"
+#include "hpa/tuning/kernel_shape.hpp"
 
 namespace hpa {
 inline namespace HPA_PLATFORM {
