@@ -108,7 +108,7 @@ struct BalancedPlanKernel {
     wave.each([&](int lane) { sums[lane] = {}; });
     Earlier earlier{};
     std::int64_t start = 0;
-    Stride::each(wave, p, 0, end, earlier, [&](const Lane<Request>& requests) {
+    Stride::each(wave, p, 0, end, earlier, [&](std::int32_t, const Lane<Request>& requests) {
       Lane<std::int64_t> starts;
       const std::int64_t cost = lay_end_to_end(wave, p, requests, starts);
       wave.each([&](int lane) { starts[lane] += start; });

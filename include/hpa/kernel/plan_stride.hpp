@@ -150,7 +150,7 @@ struct PlanStride {
   static HPA_DEVICE std::int32_t own(const Wave& wave) { return wave.workgroup_x() / shares * sequences; }
   static HPA_DEVICE bool writes(const Wave& wave) { return wave.index() / (waves / shares) == wave.workgroup_x() % shares; }
 
-  /// Reads the workgroup's own sequences. What value(request) of all others comes to; with `OneStride` there are no others.
+  /// Reads the workgroup's own sequences. What value(request) of all others comes to; with `OneStride` there are no others, and no report.
   template <bool OneStride, class T, class Value>
   static HPA_DEVICE Others<T> read_own(Wave& wave, const PlanParams& p, Lane<Request>& requests, [[maybe_unused]] Value&& value) {
     const std::int32_t first = own(wave);
@@ -161,18 +161,21 @@ struct PlanStride {
     } else {
       Lane<Others<T>> others;
       wave.each([&](int lane) { others[lane] = {}; });
-      each(wave, p, 0, first, earlier, [&](const Lane<Request>& before) {
-        wave.each([&](int lane) { others[lane].before = others[lane].before + value(before[lane]); });
-      });
-      read(wave, p, first, requests, earlier);
-      each(wave, p, first + sequences, p.num_seqs, earlier, [&](const Lane<Request>& after) {
-        wave.each([&](int lane) { others[lane].after = others[lane].after + value(after[lane]); });
+      each(wave, p, 0, p.num_seqs, earlier, [&](std::int32_t at, const Lane<Request>& read) {
+        wave.each([&](int lane) {
+          if (at < first)
+            others[lane].before = others[lane].before + value(read[lane]);
+          else if (at > first)
+            others[lane].after = others[lane].after + value(read[lane]);
+          else
+            requests[lane] = read[lane];
+        });
       });
       return sum(wave, others);
     }
   }
 
-  /// Calls body(requests) for the strides from `first` up to `end`; `earlier` is what the sequences before have.
+  /// Calls body(first sequence, requests) for the strides from `first` up to `end`; `earlier` is what the sequences before have.
   template <class Body>
   static HPA_DEVICE void each(Wave& wave, const PlanParams& p, std::int32_t first, std::int32_t end, Earlier& earlier,
                               Body&& body) {
@@ -183,7 +186,7 @@ struct PlanStride {
       Lane<Request> requests;
       read(wave, p, first, requests, earlier);
       report(wave, p, first, requests);
-      body(requests);
+      body(first, requests);
     }
   }
   /// Of all lanes' values, which become the sums of those before them.
