@@ -88,12 +88,12 @@ class CapturedCase {
   void capture(const Lengths& lengths, bool warm_up) {
     CAPTURE(lengths, warm_up);
     paged_.set_seq_lens(lengths);
-    const Verdict verdict = paged_.run(workspace_bytes_, stream_, [&](auto&&... arguments) -> Verdict {
+    const Verdict verdict = paged_.run(workspace_bytes_, stream_, [&](auto& shape, auto args, Workspace workspace, hpa::Stream stream) {
       if (warm_up)
-        if (Verdict v = hpa::paged_attention<Menu>(arguments...); !v) return v;
-      const Verdict captured = graph_.capture(stream_, [&]() -> Verdict {
-        if (Verdict v = hpa::plan<Menu>(arguments...); !v) return v;
-        return hpa::decode<Menu>(arguments...);
+        if (const Verdict v = hpa::paged_attention<Menu>(shape, args, workspace, stream); !v) return v;
+      const Verdict captured = graph_.capture(stream, [&] {
+        if (const Verdict v = hpa::plan<Menu>(shape, args.batch, workspace, stream); !v) return v;
+        return hpa::decode<Menu>(shape, args, workspace, stream);
       });
       graph_.replay(stream_);
       return captured;
