@@ -23,6 +23,7 @@
 #include "hpa/device.hpp"
 #include "hpa/menu.hpp"
 #include "hpa/merge_args.hpp"
+#include "hpa/prepared.hpp"
 #include "hpa/shape.hpp"
 #include "hpa/status.hpp"
 #include "hpa/workspace.hpp"
@@ -37,6 +38,16 @@ Verdict plan(const DecodeShape& shape, const Batch& batch, Workspace workspace, 
 /// decode.hpp: attention of one layer, by the step's plan.
 template <class Menu = default_menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream);
+
+/// plan.hpp: a step, checked once for all of its calls.
+template <class Menu = default_menu>
+Prepared<Menu> prepare(const DecodeShape& shape, const Batch& batch, Workspace workspace);
+
+/// plan.hpp, decode.hpp: plan() and decode() of a step that has been checked.
+template <class Menu>
+Verdict plan(const Prepared<Menu>& prepared, Stream stream);
+template <class Menu>
+Verdict decode(const Prepared<Menu>& prepared, const DecodeArgs& args, Stream stream);
 
 /// decode.hpp: plan() and decode() in one call.
 template <class Menu = default_menu>

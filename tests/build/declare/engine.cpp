@@ -51,6 +51,10 @@ int main() {
   good &= accepted("plan", hpa::plan<engine_menu>(shape, args.batch, workspace, stream));
   good &= accepted("decode", hpa::decode<engine_menu>(shape, args, workspace, stream));
   good &= accepted("paged_attention", hpa::paged_attention<engine_menu>(shape, args, workspace, stream));
+  const auto step = hpa::prepare<engine_menu>(shape, args.batch, workspace);
+  good &= accepted("prepare", step.verdict());
+  good &= accepted("plan of a prepared step", hpa::plan(step, stream));
+  good &= accepted("decode of a prepared step", hpa::decode(step, args, stream));
   good &= accepted("copy_blocks", hpa::copy_blocks<engine_menu>(shape, copy, stream));
   good &= accepted("merge_states", hpa::merge_states<engine_menu>(merge, stream));
   int sequence = 0;

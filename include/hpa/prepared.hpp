@@ -1,0 +1,134 @@
+// Prepared: what the calls of a step have in common, checked and derived once. For engines that launch layer by layer, without graphs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hpa/args.hpp"
+#include "hpa/check.hpp"
+#include "hpa/device.hpp"
+#include "hpa/menu.hpp"
+#include "hpa/shape.hpp"
+#include "hpa/status.hpp"
+
+namespace hpa {
+inline namespace HPA_PLATFORM {
+
+namespace detail {
+
+/// FNV-1a over whole numbers.
+struct Hash {
+  std::uint32_t value = 2166136261u;
+  constexpr Hash& add(std::int64_t field) {
+    for (int byte = 0; byte < 8; ++byte) value = (value ^ std::uint32_t(field >> (8 * byte) & 0xff)) * 16777619u;
+    return *this;
+  }
+};
+
+/// A mark of what a plan was made for; decode() refuses a workspace that was planned for something else.
+constexpr std::uint32_t stamp_of(const DecodeShape& shape, const Batch& batch, int partition_tokens) {
+  const std::int64_t fields[] = {shape.head_size,
+                                 shape.block_size,
+                                 shape.num_heads,
+                                 shape.num_kv_heads,
+                                 shape.max_seqs,
+                                 shape.max_query_len,
+                                 shape.max_seq_len,
+                                 shape.total_kv_tokens(),
+                                 batch.num_seqs,
+                                 partition_tokens,
+                                 shape.sliding_window ? batch.window : 0,
+                                 shape.ordered(),
+                                 std::int64_t(shape.split)};
+  Hash hash;
+  for (const std::int64_t field : fields) hash.add(field);
+  return hash.value;
+}
+
+/// All that plan() and decode() derive on the host from a shape, arguments and a workspace.
+struct Prepared {
+  Verdict verdict;
+  Device device;
+  kernel::PartitionRule rule;
+  kernel::WorkspaceLayout layout;
+  kernel::CarvedWorkspace parts;
+  std::uint32_t stamp;
+};
+
+inline const Batch& batch_of(const Batch& batch) { return batch; }
+inline const Batch& batch_of(const DecodeArgs& args) { return args.batch; }
+
+/// `Input` is what the call has: a Batch for plan(), DecodeArgs for decode().
+template <class Menu, class Input>
+Prepared prepare(const DecodeShape& shape, const Input& input, const Workspace& workspace, int partition_tokens) {
+  Prepared p{};
+  if (p.verdict = current_device(&p.device); !p.verdict) return p;
+  if (p.verdict = check<Menu>(shape, input, p.device); !p.verdict) return p;
+  if (partition_tokens > 0 && shape.split != Split::by_length) {
+    p.verdict = {Status::unsupported, "split", "a kernel with partition_tokens cuts by length"};
+    return p;
+  }
+  p.rule = kernel::partition_rule(shape, p.device, partition_tokens);
+  if (kernel::max_slots(shape, p.rule) > max_partitions) {
+    p.verdict = {Status::unsupported, "max_total_kv_tokens", too_many_partitions};
+    return p;
+  }
+  p.layout = kernel::layout_of(shape, p.rule);
+  if (p.verdict = kernel::check_workspace(workspace, p.layout.bytes); !p.verdict) return p;
+  p.parts = kernel::carve(workspace, p.layout);
+  p.stamp = stamp_of(shape, batch_of(input), partition_tokens);
+  return p;
+}
+
+/// A layer's batch is the step's.
+inline Verdict check_same_batch(const Batch& prepared, const Batch& batch) {
+  const char* field = nullptr;
+  const auto must_be = [&](bool same, const char* name) {
+    if (!same && field == nullptr) field = name;
+  };
+  must_be(batch.num_seqs == prepared.num_seqs, "num_seqs");
+  must_be(batch.block_tables == prepared.block_tables, "block_tables");
+  must_be(batch.seq_lens == prepared.seq_lens, "seq_lens");
+  must_be(batch.query_start_loc == prepared.query_start_loc, "query_start_loc");
+  must_be(batch.block_table_width == prepared.block_table_width, "block_table_width");
+  must_be(batch.block_table_row_stride == prepared.block_table_row_stride, "block_table_row_stride");
+  must_be(batch.window == prepared.window, "window");
+  return field == nullptr ? Verdict{} : Verdict{Status::invalid_argument, field, "is not that of the batch that was prepared"};
+}
+
+}  // namespace detail
+
+/// A step that prepare() has checked: a copy of its shape, batch and workspace, pointers and not what they point to, and what the calls
+/// derive from them. Made once a step; plan() and decode() of it then look at nothing twice. It names its menu, so neither call can
+/// mean another one. One that was refused, or that prepare() did not make, is refused by both with its verdict.
+///
+/// It stays right as long as the batch's arrays and the workspace stay where they are and the thread's device is the one that it was
+/// made on, whatever the arrays hold: for many steps, where they have the same num_seqs.
+template <class Menu>
+class Prepared {
+ public:
+  Prepared() { step_.verdict = {Status::invalid_argument, "prepared", "was not made by prepare()"}; }
+
+  const Verdict& verdict() const { return step_.verdict; }
+  explicit operator bool() const { return bool(step_.verdict); }
+  const DecodeShape& shape() const { return shape_; }
+  const Batch& batch() const { return batch_; }
+
+ private:
+  template <class Of>
+  friend Prepared<Of> prepare(const DecodeShape&, const Batch&, Workspace);
+  template <class Of>
+  friend Verdict plan(const Prepared<Of>&, Stream);
+  template <class Of>
+  friend Verdict decode(const Prepared<Of>&, const DecodeArgs&, Stream);
+
+  Prepared(const DecodeShape& shape, const Batch& batch, const detail::Prepared& step)
+      : shape_(shape), batch_(batch), step_(step) {}
+
+  DecodeShape shape_;
+  Batch batch_;
+  detail::Prepared step_{};
+};
+
+}  // namespace HPA_PLATFORM
+}  // namespace hpa
