@@ -23,11 +23,45 @@ struct Hash {
     for (int byte = 0; byte < 8; ++byte) value = (value ^ std::uint32_t(field >> (8 * byte) & 0xff)) * 16777619u;
     return *this;
   }
+  template <class Axis>
+  constexpr Hash& add_axis() {
+    add(std::int64_t(Axis::size));
+    for (const auto element : Axis::values) add(std::int64_t(element));
+    return *this;
+  }
+  /// A machine is known by the width of its waves and the chips that it runs on.
+  template <class... List>
+  constexpr Hash& add_machines(arch::Machines<List...>) {
+    (add_machine<List>(), ...);
+    return *this;
+  }
+
+ private:
+  template <class Machine>
+  constexpr void add_machine() {
+    std::int64_t chips = 0;
+    for (int chip = 0; chip <= int(Arch::host); ++chip)
+      if (arch::runs_on<Machine>(Arch(chip))) chips |= std::int64_t{1} << chip;
+    add(arch::Facts<Machine>::width).add(chips);
+  }
 };
 
-/// A mark of what a plan was made for; decode() refuses a workspace that was planned for something else.
-constexpr std::uint32_t stamp_of(const DecodeShape& shape, const Batch& batch, int partition_tokens) {
-  const std::int64_t fields[] = {shape.head_size,
+/// What a menu's plan and a menu's decode must have in common: all of its axes. Another menu may have other kernels for the same shape,
+/// and a call that names none means default_menu.
+template <class Menu>
+inline constexpr std::uint32_t menu_stamp = Hash{}
+                                                .add_axis<typename Menu::query_types>()
+                                                .template add_axis<typename Menu::kv_types>()
+                                                .template add_axis<typename Menu::head_sizes>()
+                                                .template add_axis<typename Menu::block_sizes>()
+                                                .template add_axis<typename Menu::feature_sets>()
+                                                .add_machines(typename arch::machines::ListOf<typename Menu::Machine>::type{})
+                                                .value;
+
+/// A mark of what a plan was made for, and by which menu; decode() refuses a workspace that was planned for something else.
+constexpr std::uint32_t stamp_of(const DecodeShape& shape, const Batch& batch, int partition_tokens, std::uint32_t menu) {
+  const std::int64_t fields[] = {menu,
+                                 shape.head_size,
                                  shape.block_size,
                                  shape.num_heads,
                                  shape.num_kv_heads,
@@ -76,7 +110,7 @@ Prepared prepare(const DecodeShape& shape, const Input& input, const Workspace& 
   p.layout = kernel::layout_of(shape, p.rule);
   if (p.verdict = kernel::check_workspace(workspace, p.layout.bytes); !p.verdict) return p;
   p.parts = kernel::carve(workspace, p.layout);
-  p.stamp = stamp_of(shape, batch_of(input), partition_tokens);
+  p.stamp = stamp_of(shape, batch_of(input), partition_tokens, menu_stamp<Menu>);
   return p;
 }
 

@@ -412,6 +412,17 @@ TEMPLATE_LIST_TEST_CASE("a workspace that holds no plan, or another shape's, is 
   expect_nothing("max_seq_len", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_seq_len = 601; }));
   expect_nothing("max_total_kv_tokens", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_total_kv_tokens = 650; }));
   expect_nothing("num_seqs", planned_with([](DecodeShape&, DecodeArgs& a) { a.batch.num_seqs = 2; }));
+  // A menu that differs in any axis is another one: its plan is not for this decode, the same kernel though it may choose.
+  const auto planned_by = [](auto menu) {
+    return [](DecodeShape shape, DecodeArgs args, Workspace workspace) {
+      return hpa::plan<decltype(menu)>(shape, args.batch, workspace, {});
+    };
+  };
+  expect_nothing("head_sizes", planned_by(typename Menu::template with<hpa::head_sizes<64, 128>>{}));
+  expect_nothing("block_sizes", planned_by(typename Menu::template with<hpa::block_sizes<32, 16>>{}));
+  expect_nothing("query_types", planned_by(typename Menu::template with<hpa::query_types<DType::f16>>{}));
+  expect_nothing("kv_types", planned_by(typename Menu::template with<hpa::kv_types<DType::f16, DType::i8>>{}));
+  expect_nothing("feature_sets", planned_by(typename Menu::template with<hpa::feature_sets<hpa::Features::all>>{}));
   expect_nothing("partition size", [](DecodeShape shape, DecodeArgs args, Workspace workspace) {
     return hpa::plan_with<Coarse, TestType>(shape, args.batch, workspace, {});
   });

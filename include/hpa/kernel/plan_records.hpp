@@ -122,7 +122,8 @@ constexpr Verdict verdict_of(PlanError error) {
       return {Status::invalid_argument, "block_tables",
               "a block id within a sequence's length is negative, or not below num_blocks"};
     case PlanError::other_shape:
-      return {Status::invalid_argument, "workspace", "decode was called with another shape or partition size than plan"};
+      return {Status::invalid_argument, "workspace",
+              "decode was called with another shape, num_seqs, window, menu or partition size than plan"};
   }
   return {};
 }
