@@ -23,6 +23,7 @@
 #include "hpa/device.hpp"
 #include "hpa/menu.hpp"
 #include "hpa/merge_args.hpp"
+#include "hpa/plan_report.hpp"
 #include "hpa/prepared.hpp"
 #include "hpa/shape.hpp"
 #include "hpa/status.hpp"
@@ -53,7 +54,10 @@ Verdict decode(const Prepared<Menu>& prepared, const DecodeArgs& args, Stream st
 template <class Menu = default_menu>
 Verdict paged_attention(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream);
 
-/// plan.hpp: what the last plan and the decodes after it found wrong in the device data.
+/// plan.hpp: what the last plan made of its sequences, and what it and the decodes after it found wrong in the device data.
+Verdict plan_report(Workspace workspace, Stream stream, PlanReport* report);
+
+/// plan.hpp: what they found wrong, alone.
 Verdict workspace_error(Workspace workspace, Stream stream, int* sequence = nullptr);
 
 /// cache.hpp: whether append() can do it.

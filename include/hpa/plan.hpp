@@ -6,6 +6,7 @@
 #include "hpa/device.hpp"
 #include "hpa/kernel/balanced_plan_kernel.hpp"
 #include "hpa/kernel/plan_kernel.hpp"
+#include "hpa/plan_report.hpp"
 #include "hpa/prepared.hpp"
 #include "hpa/workspace.hpp"
 
@@ -84,19 +85,32 @@ Verdict plan_with(const DecodeShape& shape, const Batch& batch, Workspace worksp
   return detail::run_plan<Menu>(shape, batch, detail::prepare<Menu>(shape, batch, workspace, Config::partition_tokens), stream);
 }
 
-/// After a synchronise: what the last plan and the decodes after it found wrong in the device data; ok when nothing. Waits for the
-/// stream. `sequence`, when given, receives the first sequence at fault, or -1.
-HPA_EMIT inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence) {
-  if (sequence != nullptr) *sequence = -1;
+/// After a synchronise: what the last plan() made of its sequences, and what it and the decodes after it found wrong in the device data.
+/// Waits for the stream. Refused where the workspace holds no plan; the report is then that of no sequences.
+HPA_EMIT inline Verdict plan_report(Workspace workspace, Stream stream, PlanReport* report) {
+  if (report == nullptr) return {Status::invalid_argument, "report", "must not be null"};
+  *report = {};
   if (Verdict v = kernel::check_workspace(workspace, sizeof(kernel::PlanHeader)); !v) return v;
   kernel::PlanHeader header{};
   if (Verdict v = arch::read_back(&header, workspace.data, sizeof header, stream); !v) return v;
-  if (header.first_error == kernel::no_error) return {};
   const auto error = kernel::PlanError(header.first_error & 15);
-  if (header.first_error < 0 || error == kernel::PlanError::none || error > kernel::PlanError::other_shape)
+  const bool found = header.first_error != kernel::no_error;
+  if (found && (header.first_error < 0 || error == kernel::PlanError::none || error > kernel::PlanError::other_shape))
     return {Status::invalid_argument, "workspace", "holds no plan"};
-  if (sequence != nullptr) *sequence = header.first_error >> 4;
-  return kernel::verdict_of(error);
+  if (found) report->first_error = kernel::verdict_of(error), report->first_error_sequence = header.first_error >> 4;
+  report->skipped = header.skipped, report->empty = header.empty, report->in_error = header.in_error;
+  report->decoded = header.num_seqs - header.skipped - header.empty - header.in_error;
+  report->items = header.num_items, report->partials = header.partials;
+  return {};
+}
+
+/// The short form of plan_report(): its first error; ok when nothing was wrong. `sequence`, when given, receives the first sequence at
+/// fault, or -1.
+HPA_EMIT inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence) {
+  PlanReport report;
+  const Verdict read = plan_report(workspace, stream, &report);
+  if (sequence != nullptr) *sequence = report.first_error_sequence;
+  return read ? report.first_error : read;
 }
 
 }  // namespace HPA_PLATFORM

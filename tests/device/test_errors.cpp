@@ -366,6 +366,11 @@ TEMPLATE_LIST_TEST_CASE("the first sequence at fault is reported, and the next p
   REQUIRE(paged.run(16, {}, step));
   CHECK(report.sequence == 3);
   CHECK(report.verdict.field == std::string("seq_lens"));
+  hpa::PlanReport counts;  // of the plan; that decode met a bad block id, the step before, is an error and counts nowhere
+  REQUIRE(hpa::plan_report(kept, {}, &counts));
+  CHECK(counts.decoded == 3);
+  CHECK(counts.in_error == 1);
+  CHECK(counts.first_error_sequence == 3);
   paged.set_seq_lens({40, 50, 60, 70});
   paged.spec.unchecked = {};
   REQUIRE(paged.run(16, {}, step));

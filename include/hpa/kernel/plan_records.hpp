@@ -135,9 +135,12 @@ struct alignas(16) PlanCounts {
   std::int32_t num_split_rows;
 };
 
-/// The start of the workspace. Decoding waves write the error while others read the counts, so those are loaded without it.
+/// The start of the workspace. Decoding waves write the error while others read the counts, so those are loaded without it. The rest is
+/// for plan_report() alone.
 struct PlanHeader : PlanCounts {
-  alignas(16) std::int32_t first_error;  // encode_error(), or no_error
+  alignas(16) std::int32_t first_error;   // encode_error(), or no_error
+  std::int32_t skipped, empty, in_error;  // sequences, as PlanReport has them
+  std::int32_t num_seqs, partials;        // sequences planned; items of sequences that were cut
 };
 
 /// Keeps the error if no smaller one is there.

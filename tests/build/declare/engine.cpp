@@ -57,6 +57,9 @@ int main() {
   good &= accepted("decode of a prepared step", hpa::decode(step, args, stream));
   good &= accepted("copy_blocks", hpa::copy_blocks<engine_menu>(shape, copy, stream));
   good &= accepted("merge_states", hpa::merge_states<engine_menu>(merge, stream));
+  hpa::PlanReport report;
+  const hpa::Verdict reported = hpa::plan_report(workspace, stream, &report);
+  good &= device.arch != hpa::Arch::host || (accepted("plan_report", reported) && report.decoded == 1);
   int sequence = 0;
   const hpa::Verdict error = hpa::workspace_error(workspace, stream, &sequence);
   good &= device.arch != hpa::Arch::host || accepted("workspace_error", error);
