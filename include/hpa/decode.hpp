@@ -26,6 +26,8 @@ Verdict run_decode_of(const DecodeShape& shape, const DecodeArgs& args, const Pr
 /// Attention of one layer, by the plan that plan() of the same menu left in the workspace for the same shape, num_seqs and lengths.
 /// Writes out (and lse) of every row that plan found; rows of skipped sequences keep their bytes.
 ///
+/// A block_table_width that is less than plan's makes empty rows of the sequences that it is too narrow for (see workspace_error).
+///
 /// block_tables must be there before plan() and stay until the step's last decode(): where launches overlap (sm_90) they are read before
 /// the kernel before this one has ended.
 template <class Menu>

@@ -25,18 +25,17 @@ Verdict launch_plan(Split split, const kernel::PlanParams& params, Stream stream
 template <class Menu>
 Verdict run_plan(const DecodeShape& shape, const Batch& batch, const Prepared& p, Stream stream) {
   if (!p.verdict) return p.verdict;
-  const std::int64_t table_tokens = std::int64_t{batch.block_table_width} * shape.block_size, most = 0x7fffffff;
   const bool sum_can_be_too_large = shape.total_kv_tokens() < std::int64_t{batch.num_seqs} * shape.max_seq_len;
   const kernel::PlanParams params{batch.seq_lens,
                                   batch.query_start_loc,
                                   batch.num_seqs,
                                   shape.max_query_len,
-                                  shape.sliding_window ? batch.window : std::int32_t(most),
+                                  shape.sliding_window ? batch.window : std::int32_t{0x7fffffff},
                                   shape.block_size,
                                   shape.ordered(),
                                   batch.query_start_loc != nullptr || sum_can_be_too_large,
                                   shape.max_seq_len,
-                                  std::int32_t(table_tokens < most ? table_tokens : most),
+                                  table_tokens(shape, batch),
                                   shape.total_kv_tokens(),
                                   p.rule,
                                   p.stamp,

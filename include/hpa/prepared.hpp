@@ -89,6 +89,12 @@ struct Prepared {
   std::uint32_t stamp;
 };
 
+/// Tokens that a row of the block table has entries for, or as many as a length can say.
+constexpr std::int32_t table_tokens(const DecodeShape& shape, const Batch& batch) {
+  const std::int64_t tokens = std::int64_t{batch.block_table_width} * shape.block_size, most = 0x7fffffff;
+  return std::int32_t(tokens < most ? tokens : most);
+}
+
 inline const Batch& batch_of(const Batch& batch) { return batch; }
 inline const Batch& batch_of(const DecodeArgs& args) { return args.batch; }
 

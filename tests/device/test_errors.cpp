@@ -263,6 +263,47 @@ TEMPLATE_LIST_TEST_CASE("a block id at or past num_blocks makes an empty row and
   }
 }
 
+TEMPLATE_LIST_TEST_CASE("where decode's table is narrower than plan's, longer sequences are empty and nothing past it is read", "[errors]",
+                        Machines) {
+  using Menu = small_menu<TestType>;
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced})
+    for (const int max_seqs : {4, 64})
+      for (const int rows : {1, 2}) {
+        CaseSpec spec = small_case(DType::f16, 18, 1, {40, 600, 96, 97});  // 600 tokens are cut, or in one piece
+        spec.shape.max_seqs = max_seqs;
+        spec.shape.split = split;
+        spec.shape.max_query_len = rows;
+        spec.query_lens = std::vector<int>(4, rows);
+        PagedCase paged(spec);
+        paged.spec.unchecked = {1, 3};
+        const int width = 6;  // 96 tokens; the last row ends where memory does
+        Buffer narrow(std::size_t(4 * width) * 4, 4, Guard::end);
+        for (int i = 0; i < 4 * width; ++i) narrow.as<std::int32_t>()[i] = paged.block_table(i / width, i % width);
+        narrow.upload();
+        Report report;
+        hpa::PlanReport counts;
+        REQUIRE(paged.run(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), {},
+                          [&](const DecodeShape& shape, DecodeArgs args, Workspace workspace, hpa::Stream stream) {
+                            if (const Verdict v = hpa::plan<Menu>(shape, args.batch, workspace, stream); !v) return v;
+                            args.batch.block_tables = reinterpret_cast<const std::int32_t*>(narrow.device());
+                            args.batch.block_table_width = width;
+                            args.batch.block_table_row_stride = 0;
+                            const Verdict v = hpa::decode<Menu>(shape, args, workspace, stream);
+                            report.verdict = hpa::workspace_error(workspace, stream, &report.sequence);
+                            CHECK(hpa::plan_report(workspace, stream, &counts));
+                            return v;
+                          }));
+        INFO("max_seqs " << max_seqs << ", " << report.verdict.field << ": " << report.verdict.why);
+        CHECK(report.verdict.field == std::string("block_table_width"));
+        CHECK(report.verdict.status == Status::invalid_argument);
+        CHECK(report.sequence == 1);
+        CHECK(counts.first_error_sequence == 1);
+        CHECK(is_empty_row(paged, 1));
+        CHECK(is_empty_row(paged, 3));
+        CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
+      }
+}
+
 TEMPLATE_LIST_TEST_CASE("query_start_loc that is negative or decreases", "[errors]", Machines) {
   struct Wrong {
     std::vector<std::int32_t> starts;
