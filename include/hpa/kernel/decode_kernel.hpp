@@ -123,9 +123,9 @@ struct DecodeKernel {
     } else {
       stream.softmax.clear(wave);
       stage_query();
+      if (item.lies_outside()) report(wave, p.header, PlanError::table_width, item.sequence);
     }
     if (stream.met_bad_id()) report(wave, p.header, PlanError::block_id, item.sequence);
-    if (item.lies_outside()) report(wave, p.header, PlanError::table_width, item.sequence);
     merge_waves(wave, p, params, item, rows, stream);
   }
 

@@ -113,7 +113,7 @@ struct RingKernel {
       stream.release_values(wave);
     }
     if (met_bad_id) report(wave, p.header, PlanError::block_id, item.sequence);
-    if (item.lies_outside()) report(wave, p.header, PlanError::table_width, item.sequence);
+    if (tiles == 0 && item.lies_outside()) report(wave, p.header, PlanError::table_width, item.sequence);
     const std::int32_t active = tiles < waves ? tiles : waves;
     auto& states = lds(wave).states[buffer];
     auto& outputs = lds(wave).outputs[buffer];
