@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -21,31 +23,53 @@ namespace arch {
 class HostWorkgroup {
  public:
   HostWorkgroup(int waves, std::size_t lds_bytes)
-      : waves_(waves), lds_bytes_(lds_bytes), lds_(new LdsUnit[lds_bytes / sizeof(LdsUnit) + 1]) {}
+      : waves_(waves), lds_bytes_(lds_bytes), lds_(new LdsUnit[lds_bytes / sizeof(LdsUnit) + 1]) {
+    poison_lds();
+  }
 
   int waves() const { return waves_; }
   std::byte* lds() { return lds_[0].bytes; }
   void poison_lds() { std::memset(lds_.get(), 0xff, lds_bytes_); }
 
-  void barrier() {
+  /// All waves wait for each other; the last one to come calls `then` before any goes on.
+  template <class Then>
+  void barrier(Then&& then) {
     const unsigned generation = generation_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == waves_) {
+      then();
       arrived_.store(0, std::memory_order_relaxed);
-      generation_.store(generation + 1, std::memory_order_release);
-    } else {
-      while (generation_.load(std::memory_order_acquire) == generation) std::this_thread::yield();
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        generation_.store(generation + 1, std::memory_order_release);
+      }
+      released_.notify_all();
+      return;
     }
+    const auto released = [&] { return generation_.load(std::memory_order_acquire) != generation; };
+    for (int i = 0; i < yields; ++i) {
+      if (released()) return;
+      std::this_thread::yield();
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    released_.wait(lock, released);
+  }
+  void barrier() {
+    barrier([] {});
   }
 
  private:
   struct alignas(16) LdsUnit {
     std::byte bytes[16];
   };
+  /// Looks before a wave sleeps. Sleeping costs more than a look; but beside other programs each look may last as long as their turn.
+  static constexpr int yields = 8;
   const int waves_;
   const std::size_t lds_bytes_;
   std::unique_ptr<LdsUnit[]> lds_;
   std::atomic<int> arrived_{0};
   std::atomic<unsigned> generation_{0};
+  std::mutex mutex_;
+  std::condition_variable released_;
 };
 
 /// What running a kernel takes of its type, so that threads and exceptions are not compiled once more for every kernel.
@@ -76,10 +100,8 @@ inline Verdict run_on_host(const HostKernel& kernel, const Grid& grid, const voi
     while (gate.load(std::memory_order_acquire) == closed) std::this_thread::yield();
     if (gate.load(std::memory_order_acquire) == cancelled) return;
     for (long id = team; id < workgroups; id += teams) {
-      if (index == 0) workgroup.poison_lds();
-      workgroup.barrier();
       kernel.run(workgroup, index, {int(id % grid.x), int(id / grid.x % grid.y), int(id / grid.x / grid.y)}, grid.x, params);
-      workgroup.barrier();
+      workgroup.barrier([&] { workgroup.poison_lds(); });  // for the next one
     }
   };
   const auto start = [&] {
