@@ -110,6 +110,7 @@ TEMPLATE_LIST_TEST_CASE("F01: NaN in slots past the length, in keys, in values, 
   expect_right<plain_menu<TestType>>(paged, 2);
   const auto clean = results_of(paged);
   for (const float poison : {nan, infinity, -infinity, 65504.f, 1e38f}) {
+    if (hpa::test::fewer_values && !std::isnan(poison)) continue;
     for (const int where : {1, 2, 3}) {
       for (int token = length; token < 4096; ++token)
         for (int d = 0; d < 128; ++d) {
