@@ -1,5 +1,5 @@
 // Problems drawn at random from everything that the shape and the arguments can say, and a run over many of them. Environment:
-//   HPA_RANDOM_CASES  cases of each program and machine (default 200)
+//   HPA_RANDOM_CASES  cases of each program and machine (default 200, with sanitizers 100)
 //   HPA_RANDOM_SEED   another series (default 1)
 //   HPA_RANDOM_ONLY   one case, by its number: a failed test prints seed and number
 #pragma once
@@ -158,7 +158,7 @@ inline long number_from_environment(const char* name, long otherwise) {
 template <class Menu>
 void run_random_cases(const char* what, const std::vector<DType>& kv_types, double share) {
   const auto seed = unsigned(number_from_environment("HPA_RANDOM_SEED", 1));
-  const int count = int(number_from_environment("HPA_RANDOM_CASES", 200));
+  const int count = int(number_from_environment("HPA_RANDOM_CASES", fewer_values ? 100 : 200));
   const int only = int(number_from_environment("HPA_RANDOM_ONLY", -1));
   std::map<std::string, int> refused;
   int ran = 0;
