@@ -455,7 +455,8 @@ TEMPLATE_LIST_TEST_CASE("F65: every length of a decode loop", "[field]", Machine
     CaseSpec spec = small_case(DType::f16, 2, 1, {400});
     spec.shape.max_seqs = max_seqs;
     PagedCase paged(spec);
-    for (int length = 1; length <= 400; length += max_seqs == 1 ? 1 : 7) {
+    const int step = max_seqs != 1 ? 7 : hpa::test::fewer_values ? 3 : 1;  // past each slot of a block
+    for (int length = 1; length <= 400; length += step) {
       paged.set_seq_lens({length});
       expect_right<plain_menu<TestType>>(paged, 2);
     }

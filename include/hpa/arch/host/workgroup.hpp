@@ -86,8 +86,8 @@ void run_wave(HostWorkgroup& workgroup, int index, const Grid& place, int workgr
   Kernel::run(wave, *static_cast<const typename Kernel::Params*>(params));
 }
 
-/// Runs a kernel's grid on threads of the host; each wave is a thread. Where threads cannot be had and the program is compiled
-/// without exceptions, the standard library ends it.
+/// Runs a kernel's grid on threads of the host; each wave is a thread, the first one the caller's. Where threads cannot be had and the
+/// program is compiled without exceptions, the standard library ends it.
 inline Verdict run_on_host(const HostKernel& kernel, const Grid& grid, const void* params, int threads) {
   const long workgroups = long(grid.x) * grid.y * grid.z;
   const int cores = threads > 0 ? threads : int(std::thread::hardware_concurrency());
@@ -107,7 +107,7 @@ inline Verdict run_on_host(const HostKernel& kernel, const Grid& grid, const voi
   const auto start = [&] {
     for (int team = 0; team < teams; ++team) {
       shared.push_back(std::make_unique<HostWorkgroup>(kernel.waves, kernel.lds_bytes));
-      for (int index = 0; index < kernel.waves; ++index)
+      for (int index = team == 0 ? 1 : 0; index < kernel.waves; ++index)
         waves.emplace_back([&run_wave_of, workgroup = shared.back().get(), team, index] { run_wave_of(*workgroup, team, index); });
     }
   };
@@ -124,6 +124,7 @@ inline Verdict run_on_host(const HostKernel& kernel, const Grid& grid, const voi
   start();
   gate.store(open, std::memory_order_release);
 #endif
+  if (verdict && teams > 0) run_wave_of(*shared.front(), 0, 0);
   for (std::thread& wave : waves) wave.join();
   return verdict;
 }
