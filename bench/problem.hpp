@@ -31,7 +31,7 @@ class Problem {
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
   using Menu = hpa::default_menu::with<hpa::query_types<Type>, hpa::kv_types<Kv>, hpa::block_sizes<block_size>,
-                                       hpa::feature_sets<hpa::Features::plain>>;
+                                       hpa::feature_sets<hpa::Features::none>>;
 
   Problem(const Workload& of, const Variant& variant, const Effort& effort)
       : workload(of),

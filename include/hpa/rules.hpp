@@ -32,11 +32,15 @@ inline constexpr std::int64_t max_partitions = 0x7fffffff;
 inline constexpr const char* too_many_partitions = "more than 2^31 partitions: lower it, or max_seqs";
 inline constexpr int max_query_rows = 16;  // of a sequence: a bit each in a tree mask, a pass each at a GQA ratio of 16
 
-/// What a menu without Features::all says to the shapes that need it.
+/// What a menu says to shapes that need features which no set on its axis has. Each is asked for together with those before it in
+/// each_feature, the order of their rules: the field that is named is the first one that takes the shape out of the menu.
 template <class Menu>
-struct PlainOnly {
-  static constexpr const char* only = "not compiled in; this menu has Features::plain alone";
-  static constexpr bool allows(bool plain) { return plain || Menu::feature_sets::has(Features::all); }
+struct FeatureRules {
+  using Sets = typename Menu::feature_sets;
+  static constexpr const char* why = SetsText<Sets>::text.data;
+  static constexpr bool allow(const DecodeShape& shape, Features one) {
+    return !asks_for(shape, one) || Sets::smallest(needed(shape, one)) >= 0;
+  }
 };
 
 /// The shape of the menu's kernel on a device.
@@ -50,7 +54,7 @@ template <class Menu>
 struct RuleTable {
   using S = const DecodeShape&;
   using D = const Device&;
-  using Plain = PlainOnly<Menu>;
+  using Can = FeatureRules<Menu>;
   static constexpr Status bad = Status::invalid_argument, none = Status::unsupported;
   // An array that knows its size: nvcc loops over no other.
   static constexpr std::array rules = {
@@ -73,7 +77,7 @@ struct RuleTable {
       Rule{none, "kv", AxisText<typename Menu::kv_types>::text.data, [](S s, D) { return Menu::kv_types::has(s.kv); }},
       Rule{none, "out", "must be the query's type or an FP8 one",
            [](S s, D) { return s.out == s.query || (size_of(s.out) == 1 && s.out != DType::i8); }},
-      Rule{none, "out", Plain::only, [](S s, D) { return Plain::allows(s.out == s.query); }},
+      Rule{none, "out", Can::why, [](S s, D) { return Can::allow(s, Features::fp8_out); }},
       Rule{none, "layout", "only KvLayout::vllm", [](S s, D) { return s.layout == KvLayout::vllm; }},
       Rule{none, "head_size", AxisText<typename Menu::head_sizes>::text.data,
            [](S s, D) { return Menu::head_sizes::has(s.head_size); }},
@@ -84,14 +88,14 @@ struct RuleTable {
            [](S s, D d) { return no_shape_for<HeadSize, typename Menu::head_sizes>(s.head_size, d.arch); }, true},
       Rule{none, "block_size", nullptr, [](S s, D d) { return tuning::reads_blocks_of(shape_on<Menu>(s, d, true), s.block_size); },
            [](S s, D d) { return no_shape_for<BlockSize, typename Menu::block_sizes>(s.block_size, d.arch); }, true},
-      Rule{none, "max_query_len", Plain::only, [](S s, D) { return Plain::allows(s.max_query_len == 1); }},
+      Rule{none, "max_query_len", Can::why, [](S s, D) { return Can::allow(s, Features::query_rows); }},
       Rule{none, "max_query_len", "more than 16 query rows", [](S s, D) { return s.max_query_len <= max_query_rows; }},
-      Rule{none, "alibi", Plain::only, [](S s, D) { return Plain::allows(!s.alibi); }},
-      Rule{none, "sliding_window", Plain::only, [](S s, D) { return Plain::allows(!s.sliding_window); }},
-      Rule{none, "soft_cap", Plain::only, [](S s, D) { return Plain::allows(!s.soft_cap); }},
-      Rule{none, "sinks", Plain::only, [](S s, D) { return Plain::allows(!s.sinks); }},
-      Rule{none, "tree_mask", Plain::only, [](S s, D) { return Plain::allows(!s.tree_mask); }},
-      Rule{none, "token_scales", Plain::only, [](S s, D) { return Plain::allows(!s.token_scales); }},
+      Rule{none, "alibi", Can::why, [](S s, D) { return Can::allow(s, Features::alibi); }},
+      Rule{none, "sliding_window", Can::why, [](S s, D) { return Can::allow(s, Features::window); }},
+      Rule{none, "soft_cap", Can::why, [](S s, D) { return Can::allow(s, Features::soft_cap); }},
+      Rule{none, "sinks", Can::why, [](S s, D) { return Can::allow(s, Features::sinks); }},
+      Rule{none, "tree_mask", Can::why, [](S s, D) { return Can::allow(s, Features::tree); }},
+      Rule{none, "token_scales", Can::why, [](S s, D) { return Can::allow(s, Features::token_scales); }},
       Rule{bad, "tree_mask", "stands in place of causal order: causal must be set",
            [](S s, D) { return !s.tree_mask || s.causal; }},
       Rule{none, "tree_mask", "not with alibi: the depth of a row in the tree is not known",

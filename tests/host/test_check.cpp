@@ -30,9 +30,9 @@ using hpa::test::nowhere;
 namespace {
 
 using PlainMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
-                                          hpa::feature_sets<Features::plain>>;
+                                          hpa::feature_sets<Features::none>>;
 using PlainI8 = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::i8>, hpa::head_sizes<128>,
-                                        hpa::block_sizes<16>, hpa::feature_sets<Features::plain>>;
+                                        hpa::block_sizes<16>, hpa::feature_sets<Features::none>>;
 /// What the tables have no shape for.
 using OddMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<96, 128>, hpa::block_sizes<8, 16, 48>>;
 using SmallMenu = hpa::default_menu::with<hpa::query_types<DType::bf16>, hpa::head_sizes<128>, hpa::block_sizes<16>>;
@@ -176,9 +176,9 @@ bool kernel_exists(const DecodeShape& shape) {
   bool fits = false;
   const bool found = Menu::dispatch(shape, [&](auto config) {
     using C = decltype(config);
-    const bool plain = Menu::feature_sets::has(Features::plain) && !is_beyond_plain(shape);
+    const bool plain = Menu::feature_sets::has(Features::none) && !is_beyond_plain(shape);
     fits = C::query == shape.query && C::kv == shape.kv && C::head_size == shape.head_size && C::head_size == shape.head_size_of_v() &&
-           C::block_size == shape.block_size && C::features == (plain ? Features::plain : Features::all);
+           C::block_size == shape.block_size && C::features == (plain ? Features::none : Features::all);
   });
   return found && fits && !is_beyond_all(shape);
 }
@@ -255,7 +255,7 @@ TEST_CASE("a smaller menu refuses what it leaves out, and says what it has", "[c
   CHECK(std::string(hpa::check<BytesMenu>(shape, host_device).field) == "kv");
   shape.alibi = true;
   CHECK(std::string(hpa::check<PlainMenu>(shape, host_device).field) == "alibi");
-  CHECK(std::string(hpa::check<PlainMenu>(shape, host_device).why) == "not compiled in; this menu has Features::plain alone");
+  CHECK(std::string(hpa::check<PlainMenu>(shape, host_device).why) == "not compiled in; this menu's sets of features: none");
   shape.head_size = 96;
   CHECK(std::string(hpa::check(shape, host_device).why) == "not compiled in; this menu has 64, 128");
 }
@@ -287,11 +287,11 @@ TEST_CASE("one row needs the plain kernel alone, in causal order or not", "[chec
   DecodeShape shape = good_shape();
   for (const bool causal : {true, false}) {
     shape.causal = causal;
-    CHECK(!hpa::needs_features(shape));
+    CHECK(hpa::needed(shape) == Features::none);
     CHECK(hpa::check<PlainMenu>(shape, host_device));
   }
   shape.max_query_len = 2;
-  CHECK(hpa::needs_features(shape));
+  CHECK(hpa::needed(shape) == Features::query_rows);
 }
 
 TEST_CASE("shapes at the limits are accepted", "[check]") {

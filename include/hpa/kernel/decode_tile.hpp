@@ -17,13 +17,16 @@ struct TileTokenScales : TokenScaleParams {
 };
 
 /// In LDS.
-struct WaveFeatures : TileFeatures {
+struct TileRowFacts {
+  const RowFacts* facts;  // of the pass's rows
   const EdgeFacts* edge;
 };
+struct NoRowFacts {};
 
 /// What a wave needs to know of the item whose tiles it streams.
 template <class C>
-struct TileStream : std::conditional_t<C::general, WaveFeatures, NoFeatures>,
+struct TileStream : std::conditional_t<has_feature_params<C>, TileFeatures, NoFeatures>,
+                    std::conditional_t<has_row_facts<C>, TileRowFacts, NoRowFacts>,
                     std::conditional_t<C::token_scales, TileTokenScales, NoTokenScales> {
   KvView keys, values;            // of the KV head
   const std::int32_t* table_row;  // of the item's sequence
@@ -91,7 +94,7 @@ class WaveStream {
     HPA_DO_NOT_UNROLL
     for (; tile + Waves < tiles_; tile += Waves) {
       Scores<M, C> scores = logits(wave, query, tile);
-      if constexpr (C::general) mask_unseen(wave, tile);
+      mask_unseen(wave, scores, tile);
       next_ = checked(next_);
       wave.keep_order();
       if constexpr (C::token_scales) scales_.request(wave, stream_, next_);
@@ -108,10 +111,10 @@ class WaveStream {
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
-    const Visible inside{0, stream_.end - first_token(tile)};
+    const Visible inside = item_sees(tile);
     if (!inside.whole(Traits::tokens)) scores.mask(wave, inside);
-    if constexpr (C::general)
-      mask_unseen(wave, tile);
+    if constexpr (C::can(Features::query_rows))
+      mask_unseen(wave, scores, tile);
     else if (!inside.whole(Traits::tokens))
       mask_values<M, C>(wave, values_, inside);
     add_values<false>(wave, scores, tile);
@@ -121,21 +124,42 @@ class WaveStream {
   static HPA_DEVICE int tiles_of(int begin, int end) { return int(unsigned(end - begin + Traits::tokens - 1) / Traits::tokens); }
   HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
 
-  /// Of a tile that some row does not see all of: values that no row sees.
-  HPA_DEVICE void mask_unseen(Wave& wave, int tile) {
-    if (!stream_.all_seen(first_token(tile), Traits::tokens)) mask_values<M, C>(wave, values_, seen(tile));
+  /// Of a tile whose end is seen, and that some row does not see all of: values that no row sees, and where all rows see the same, scores.
+  HPA_DEVICE void mask_unseen([[maybe_unused]] Wave& wave, [[maybe_unused]] Scores<M, C>& scores, [[maybe_unused]] int tile) {
+    if constexpr (C::can(Features::query_rows)) {
+      if (!stream_.all_seen(first_token(tile), Traits::tokens)) mask_values<M, C>(wave, values_, seen(tile));
+    } else if constexpr (C::can(Features::window)) {
+      if (first_token(tile) >= stream_.all.begin) return;
+      scores.mask(wave, seen(tile));
+      mask_values<M, C>(wave, values_, seen(tile));
+    }
   }
 
   /// What some row sees of a tile.
   HPA_DEVICE auto seen(int tile) const {
-    if constexpr (C::general)
+    if constexpr (C::can(Features::query_rows))
       return stream_.edge->from(first_token(tile));
     else
-      return Visible{0, stream_.end - first_token(tile)};
+      return item_sees(tile);
+  }
+
+  /// What the item has of a tile: without what lies before the window, where all rows have the same.
+  HPA_DEVICE Visible item_sees(int tile) const {
+    if constexpr (C::can(Features::window) && !C::can(Features::query_rows))
+      return {stream_.all.begin - first_token(tile), stream_.end - first_token(tile)};
+    else
+      return {0, stream_.end - first_token(tile)};
   }
 
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
     return blocks_of(wave, stream_.table_row, stream_.begin, stream_.end, tile);
+  }
+
+  HPA_DEVICE const RowFacts* facts() const {
+    if constexpr (has_row_facts<C>)
+      return stream_.facts;
+    else
+      return nullptr;
   }
 
   HPA_DEVICE Blocks checked(const Blocks& blocks) {
@@ -176,7 +200,7 @@ class WaveStream {
       tile_scales_ = scales_.stage(wave, stream_, stream_.lds);
       scale_tokens<M, C>(wave, scores, tile_scales_.keys);
     }
-    if constexpr (C::general) scores.transform(wave, stream_, first_token(tile));
+    if constexpr (has_feature_params<C>) scores.transform(wave, stream_, facts(), first_token(tile));
     return scores;
   }
 

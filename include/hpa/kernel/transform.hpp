@@ -44,17 +44,21 @@ struct Scores {
     });
   }
 
-  /// What Features::all does to scores whose first token is `first_key` of the sequence: cap, bias, mask. What rows need to know is
-  /// read again for every tile: registers are dear.
-  HPA_DEVICE void transform(const typename M::Wave& wave, const TileFeatures& f, int first_key) {
-    if (f.soft_cap != 0.f) cap(wave, f.soft_cap);
-    if (f.alibi)
-      each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
-        score = score + row.slope * float(first_key + token - row.position);
-      });
-    if (!f.all_seen(first_key, Traits::tokens))
-      each_row_score(wave, f.facts,
-                     [&](auto& score, const RowFacts& row, int token) { score = M::min(score, row.limit(first_key + token)); });
+  /// What features do to scores whose first token is `first_key` of the sequence: cap, bias, and a mask where rows differ in what they
+  /// see. What rows need to know is read again for every tile: registers are dear. `facts`: nullptr without has_row_facts.
+  HPA_DEVICE void transform([[maybe_unused]] const typename M::Wave& wave, [[maybe_unused]] const TileFeatures& f,
+                            [[maybe_unused]] const RowFacts* facts, [[maybe_unused]] int first_key) {
+    if constexpr (C::can(Features::soft_cap))
+      if (f.soft_cap != 0.f) cap(wave, f.soft_cap);
+    if constexpr (C::can(Features::alibi))
+      if (f.alibi)
+        each_row_score(wave, facts, [&](auto& score, const RowFacts& row, int token) {
+          score = score + row.slope * float(first_key + token - row.position);
+        });
+    if constexpr (C::can(Features::query_rows))
+      if (!f.all_seen(first_key, Traits::tokens))
+        each_row_score(wave, facts,
+                       [&](auto& score, const RowFacts& row, int token) { score = M::min(score, row.limit(first_key + token)); });
   }
 
   HPA_DEVICE void mask(const typename M::Wave& wave, const Visible& visible) {
