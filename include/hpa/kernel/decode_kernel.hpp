@@ -164,8 +164,15 @@ struct DecodeKernel {
       return p;
   }
 
+  template <class Part>
+  static HPA_DEVICE Part again([[maybe_unused]] const Wave& wave, const Params& params) {
+    if constexpr (keeps_little)
+      return wave.template reread<Part>(params);
+    else
+      return params;
+  }
   static HPA_DEVICE FeatureParams feature_params(const Wave& wave, const Params& params) {
-    return known_off<C>(wave.template reread<FeatureParams>(params));
+    return known_off<C>(again<FeatureParams>(wave, params));
   }
 
   static HPA_DEVICE Lds& lds(const Wave& wave) { return *reinterpret_cast<Lds*>(wave.lds()); }
@@ -184,7 +191,7 @@ struct DecodeKernel {
                                      Stream& stream) {
     wave.refresh();
     const ResultView result = again(wave, params, p).result;
-    const auto finish = wave.template reread<FinishOf<C::features>>(params);
+    const auto finish = again<FinishOf<C::features>>(wave, params);
     const float value_scale = kernel::value_scale<C>(wave, params, wave.workgroup_y());
     for (int first = 0; first < rows.count; first += merge_rows) {
       if (first > 0) wave.barrier();  // the pass before has been read

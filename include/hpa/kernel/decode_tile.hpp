@@ -56,7 +56,9 @@ class WaveStream {
 
   RunningSoftmax<M, C> softmax;
 
-  HPA_DEVICE WaveStream(const TileStream<C>& stream) : stream_(stream), tiles_(tiles_of(stream.begin, stream.end)) {}
+  HPA_DEVICE WaveStream(const TileStream<C>& stream) : stream_(stream), tiles_(tiles_of(stream.begin, stream.end)) {
+    if constexpr (shared_window) hidden_tiles_ = stream.all.begin > stream.begin ? tiles_of(stream.begin, stream.all.begin) : 0;
+  }
 
   HPA_DEVICE int tiles() const { return tiles_; }
   HPA_DEVICE bool met_bad_id() const { return met_bad_id_; }
@@ -112,15 +114,17 @@ class WaveStream {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
     const Visible inside = item_sees(tile);
-    if (!inside.whole(Traits::tokens)) scores.mask(wave, inside);
-    if constexpr (C::can(Features::query_rows))
-      mask_unseen(wave, scores, tile);
-    else if (!inside.whole(Traits::tokens))
-      mask_values<M, C>(wave, values_, inside);
+    if (!whole(tile, inside)) {
+      scores.mask(wave, inside);
+      if constexpr (!C::can(Features::query_rows)) mask_values<M, C>(wave, values_, inside);
+    }
+    if constexpr (C::can(Features::query_rows)) mask_unseen(wave, scores, tile);
     add_values<false>(wave, scores, tile);
   }
 
  private:
+  static constexpr bool shared_window = C::can(Features::window) && !C::can(Features::query_rows);
+
   static HPA_DEVICE int tiles_of(int begin, int end) { return int(unsigned(end - begin + Traits::tokens - 1) / Traits::tokens); }
   HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
 
@@ -128,10 +132,11 @@ class WaveStream {
   HPA_DEVICE void mask_unseen([[maybe_unused]] Wave& wave, [[maybe_unused]] Scores<M, C>& scores, [[maybe_unused]] int tile) {
     if constexpr (C::can(Features::query_rows)) {
       if (!stream_.all_seen(first_token(tile), Traits::tokens)) mask_values<M, C>(wave, values_, seen(tile));
-    } else if constexpr (C::can(Features::window)) {
-      if (first_token(tile) >= stream_.all.begin) return;
-      scores.mask(wave, seen(tile));
-      mask_values<M, C>(wave, values_, seen(tile));
+    } else {
+      if (!window_hides(tile)) return;
+      const int again = int(wave.made_anew(unsigned(tile)));  // what few tiles need is not counted along from tile to tile
+      scores.mask(wave, item_sees(again));
+      mask_values<M, C>(wave, values_, item_sees(again));
     }
   }
 
@@ -145,10 +150,24 @@ class WaveStream {
 
   /// What the item has of a tile: without what lies before the window, where all rows have the same.
   HPA_DEVICE Visible item_sees(int tile) const {
-    if constexpr (C::can(Features::window) && !C::can(Features::query_rows))
+    if constexpr (shared_window)
       return {stream_.all.begin - first_token(tile), stream_.end - first_token(tile)};
     else
       return {0, stream_.end - first_token(tile)};
+  }
+  /// Whether that is all of it.
+  HPA_DEVICE bool whole(int tile, const Visible& inside) const {
+    if constexpr (shared_window)
+      return !window_hides(tile) && inside.end >= Traits::tokens;
+    else
+      return inside.whole(Traits::tokens);
+  }
+  /// Whether a window that all rows share begins behind the tile's first token.
+  HPA_DEVICE bool window_hides([[maybe_unused]] int tile) const {
+    if constexpr (shared_window)
+      return tile < hidden_tiles_;
+    else
+      return false;
   }
 
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
@@ -238,6 +257,7 @@ class WaveStream {
 
   TileStream<C> stream_;
   int tiles_;
+  int hidden_tiles_ = 0;  // leading ones that begin before a window that all rows share
   bool met_bad_id_ = false;
   Blocks next_;
   KeyTile<M, C> keys_;

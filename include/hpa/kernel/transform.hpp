@@ -15,6 +15,8 @@ struct Scores {
   using Products = typename Traits::Products;
   static constexpr int products = Products::row_slots * Products::score_products;
   static constexpr int lane_rows = Products::row_slots * Products::slot_rows;  // rows that a lane holds scores of
+  /// Whether a window may hide tokens of any tile from all rows alike: then a lane's tokens are not kept from tile to tile.
+  static constexpr bool masks_in_loop = C::can(Features::window) && !C::can(Features::query_rows);
   typename Traits::template Lane<typename M::Floats4> product[products];
 
   /// Calls f(score, row, token) for every score of a lane; row is one of the lane's, token is counted from the tile's first.
@@ -62,11 +64,15 @@ struct Scores {
   }
 
   HPA_DEVICE void mask(const typename M::Wave& wave, const Visible& visible) {
-    wave.each([&](int lane) {
+    const auto mask_lane = [&](int lane) {
       each_score(lane, [&](auto& score, int, int token) {
         if (!visible.has(token)) score = -__builtin_inff();
       });
-    });
+    };
+    if constexpr (masks_in_loop)
+      wave.each_afresh(mask_lane);
+    else
+      wave.each(mask_lane);
   }
 
  private:
