@@ -97,9 +97,9 @@ void decode_by_menu(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) 
 
 /// How a decode is done, besides what its shape says.
 struct Way {
-  int partition = 0;          // tokens, or 0 for the library's rule
-  bool filled = false;        // the waves of a batch that fills the chip
-  bool all_features = false;  // Features::all, whatever the shape needs
+  int partition = 0;     // tokens, or 0 for the library's rule
+  bool filled = false;   // the waves of a batch that fills the chip
+  std::string features;  // the kernel's set, whatever the shape needs; empty: none or all, as it needs
 };
 
 template <class Machine>
@@ -109,9 +109,12 @@ void decode_once(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, con
   if (way.partition == 2048) return decode_in_partitions<Machine, 2048>(shape, args);
   using hpa::DType, hpa::Features, hpa::feature_sets;
   using Types = hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::i8>;
-  if (way.all_features)
-    return decode_by_menu<hpa::default_menu::with<Types, feature_sets<Features::all>, hpa::machine<Machine>>>(shape, args);
-  decode_by_menu<hpa::default_menu::with<Types, feature_sets<Features::plain, Features::all>, hpa::machine<Machine>>>(shape, args);
+  using Menu = hpa::default_menu::with<Types, hpa::machine<Machine>>;
+  if (way.features == "none") return decode_by_menu<typename Menu::template with<feature_sets<Features::none>>>(shape, args);
+  if (way.features == "all") return decode_by_menu<typename Menu::template with<feature_sets<Features::all>>>(shape, args);
+  if (way.features == "window+sinks")
+    return decode_by_menu<typename Menu::template with<feature_sets<Features::window | Features::sinks>>>(shape, args);
+  decode_by_menu<Menu>(shape, args);
 }
 
 /// `options`: the values of what the shape turns on.
@@ -195,7 +198,8 @@ int main(int argc, char** argv) try {
   app.add_option("--soft-cap", options.soft_cap);
   app.add_option("--window", options.batch.window, "keys visible to a query");
   app.add_option("--query-len", shape.max_query_len, "query rows of each sequence")->capture_default_str();
-  app.add_flag("--all", way.all_features, "the kernel of all features, whether they are needed or not");
+  app.add_option("--features", way.features, "that the kernel has, needed or not; default: none or all, as they are needed")
+      ->check(CLI::IsMember({"none", "window+sinks", "all"}));
   app.add_flag("--filled", way.filled, "with the waves a workgroup of a batch that fills the chip");
   CLI11_PARSE(app, argc, argv);
   shape.query = shape.kv = shape.out = dtype == "f16" ? hpa::DType::f16 : hpa::DType::bf16;

@@ -24,14 +24,14 @@ struct Variant {
   bool allow_early_kv_loads;
 };
 
-/// `Type` of query and output, `Kv` of the caches.
-template <hpa::DType Type, hpa::DType Kv = Type>
+/// `Type` of query and output, `Kv` of the caches. `Can`: what the kernels can do; the workload asks for nothing of it.
+template <hpa::DType Type, hpa::DType Kv = Type, hpa::Features Can = hpa::Features::none>
 class Problem {
  public:
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
   using Menu = hpa::default_menu::with<hpa::query_types<Type>, hpa::kv_types<Kv>, hpa::block_sizes<block_size>,
-                                       hpa::feature_sets<hpa::Features::plain>>;
+                                       hpa::feature_sets<Can>>;
 
   Problem(const Workload& of, const Variant& variant, const Effort& effort)
       : workload(of),

@@ -21,7 +21,7 @@ template <class Machine>
 using full_menu = default_menu::with<machine<Machine>>;
 /// All sizes, and nothing but the plain case.
 template <class Machine>
-using plain_menu = default_menu::with<feature_sets<Features::plain>, machine<Machine>>;
+using plain_menu = default_menu::with<feature_sets<Features::none>, machine<Machine>>;
 /// For what does not depend on sizes: less to compile.
 template <class Machine>
 using small_menu = default_menu::with<head_sizes<64>, block_sizes<16>, machine<Machine>>;

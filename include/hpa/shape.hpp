@@ -57,10 +57,4 @@ struct DecodeShape {
   }
 };
 
-/// Whether the shape asks for more than the plain kernel does: Features::all.
-constexpr bool needs_features(const DecodeShape& shape) {
-  return shape.max_query_len > 1 || shape.out != shape.query || shape.alibi || shape.sliding_window || shape.soft_cap ||
-         shape.sinks || shape.tree_mask || shape.token_scales;  // one row sees all keys, in causal order or not
-}
-
 }  // namespace hpa

@@ -32,7 +32,7 @@ CaseSpec case_for(int num_heads, int num_kv_heads, std::vector<int> lengths) {
   CaseSpec spec = small_case(C::query, num_heads, num_kv_heads, std::move(lengths));
   spec.shape.head_size = C::head_size;
   spec.shape.block_size = C::block_size;
-  spec.shape.alibi = C::general;
+  spec.shape.alibi = C::can(Features::alibi);
   return spec;
 }
 

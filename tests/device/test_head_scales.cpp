@@ -16,7 +16,7 @@ namespace {
 template <class Machine>
 using bytes_menu =
     hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_ocp>, hpa::head_sizes<64>, hpa::block_sizes<16>,
-                            hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
+                            hpa::feature_sets<Features::none>, hpa::machine<Machine>>;
 
 }  // namespace
 

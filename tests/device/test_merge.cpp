@@ -29,7 +29,7 @@ using hpa::test::this_device;
 namespace {
 
 template <class Machine>
-using merge_menu = hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>,
+using merge_menu = hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::none>,
                                            hpa::machine<Machine>>;
 const float infinity = std::numeric_limits<float>::infinity();
 constexpr std::uint8_t sentinel = 0xfd;

@@ -33,7 +33,7 @@ namespace {
 
 #if defined(HPA_PLATFORM_HOST)
 using Menus = std::tuple<hpa::default_menu, hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>,
-                                                                    hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>,
+                                                                    hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::none>,
                                                                     hpa::machine<hpa::arch::HostMachine<hpa::arch::Nvidia>>>>;
 #else
 using Menus = std::tuple<hpa::default_menu>;

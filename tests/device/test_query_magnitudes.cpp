@@ -25,7 +25,7 @@ using E4m3Types = hpa::kv_types<DType::e4m3_fnuz, DType::e4m3_ocp>;
 
 template <class Machine>
 using bytes_menu = hpa::default_menu::with<hpa::query_types<DType::bf16>, E4m3Types, hpa::block_sizes<16>,
-                                           hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
+                                           hpa::feature_sets<Features::none>, hpa::machine<Machine>>;
 
 CaseSpec bytes_case(DType kv, int head_size, int num_heads) {
   CaseSpec spec = small_case(DType::bf16, num_heads, 1, {1, 33, 300});

@@ -35,7 +35,7 @@ using hpa::test::nowhere;
 namespace {
 
 using OneKernel = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
-                                          hpa::feature_sets<Features::plain>>;
+                                          hpa::feature_sets<Features::none>>;
 using BytesMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>,
                                           hpa::head_sizes<128>, hpa::block_sizes<16>, hpa::feature_sets<Features::all>>;
 using Shape = DecodeShape;

@@ -29,7 +29,7 @@ namespace {
 
 template <class Machine>
 using Menu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
-                                     hpa::feature_sets<hpa::Features::plain>, hpa::machine<Machine>>;
+                                     hpa::feature_sets<hpa::Features::none>, hpa::machine<Machine>>;
 
 /// A reserved range; pages appear where something is put. What else lies on such a page is NaN.
 class Reserved {

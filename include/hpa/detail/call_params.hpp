@@ -18,13 +18,13 @@ inline kernel::ResultView result_view(const DecodeShape& shape, const DecodeArgs
           args.lse, p.parts.partials, p.parts.states, shape.num_heads};
 }
 
-/// What becomes of a complete row; nothing in kernels without Features::all.
-template <bool General>
-kernel::FinishOf<General> finish_params([[maybe_unused]] const DecodeShape& shape, [[maybe_unused]] const DecodeArgs& args) {
-  if constexpr (General)
-    return {args.sinks, args.out_scale, shape.out};
-  else
-    return {};
+/// What becomes of a complete row.
+template <Features Can>
+kernel::FinishOf<Can> finish_params([[maybe_unused]] const DecodeShape& shape, [[maybe_unused]] const DecodeArgs& args) {
+  kernel::FinishOf<Can> finish{};
+  if constexpr (covers(Can, Features::sinks)) finish.sinks = args.sinks;
+  if constexpr (covers(Can, Features::fp8_out)) finish.out_scale = args.out_scale, finish.out = shape.out;
+  return finish;
 }
 
 inline kernel::DecodeParams decode_params(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
@@ -61,12 +61,11 @@ kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& 
   if constexpr (size_of(C::kv) == 1)
     static_cast<kernel::ScaleParams&>(params) = {args.cache.k_scale, args.cache.v_scale, args.cache.scale_stride};
   if constexpr (C::token_scales) static_cast<kernel::TokenScaleParams&>(params) = token_scale_params(args, shape);
-  if constexpr (C::general) {
+  if constexpr (kernel::has_feature_params<C>)
     static_cast<kernel::FeatureParams&>(params) = {args.alibi_slopes, args.tree_masks, args.soft_cap * kernel::log2_e,
                                                    shape.sliding_window ? std::min(args.batch.window, shape.max_seq_len) : 0,
                                                    shape.causal};
-    static_cast<kernel::FinishParams&>(params) = finish_params<true>(shape, args);
-  }
+  static_cast<kernel::FinishOf<C::features>&>(params) = finish_params<C::features>(shape, args);
   return params;
 }
 

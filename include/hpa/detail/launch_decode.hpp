@@ -64,24 +64,23 @@ Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Pr
 
 /// `RowWaves`: waves that share a row, or 1. Where waves have rows of their own, there is one workgroup a compute unit: so many lie beside
 /// the decode workgroups and wait, and the next launch is let in behind them. But no wave gets more than a few rows.
-template <class Machine, int HeadSize, DType Out, bool General, int RowWaves>
+template <class Machine, int HeadSize, DType Out, Features Can, int RowWaves>
 Verdict launch_reduce(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
-  using Reduce = kernel::ReduceKernel<Machine, HeadSize, Out, General, RowWaves>;
+  using Reduce = kernel::ReduceKernel<Machine, HeadSize, Out, Can, RowWaves>;
   constexpr int few = 4;
   const int y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));
   const std::int64_t work = kernel::ceil_div(p.layout.max_split_rows, Reduce::rows);
   const std::int64_t beside = std::max<std::int64_t>(p.device.compute_units / y, kernel::ceil_div(work, few));
   const int x = Reduce::rows > 1 ? int(std::min(work, beside)) : grid_x(work, y, p.device, Reduce::shape.workgroups_per_unit);
   return arch::launch<Reduce>(
-      {x, y}, {finish_params<General>(shape, args), result_view(shape, args, p), p.parts.header, p.parts.split_rows, p.stamp},
-      stream);
+      {x, y}, {finish_params<Can>(shape, args), result_view(shape, args, p), p.parts.header, p.parts.split_rows, p.stamp}, stream);
 }
 
-template <class Machine, int HeadSize, DType Out, bool General>
+template <class Machine, int HeadSize, DType Out, Features Can>
 Verdict run_reduce(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   return p.rule.rows_fill_the_chip()
-             ? launch_reduce<Machine, HeadSize, Out, General, 1>(shape, args, p, stream)
-             : launch_reduce<Machine, HeadSize, Out, General, Machine::Tuning::reduce_row_waves>(shape, args, p, stream);
+             ? launch_reduce<Machine, HeadSize, Out, Can, 1>(shape, args, p, stream)
+             : launch_reduce<Machine, HeadSize, Out, Can, Machine::Tuning::reduce_row_waves>(shape, args, p, stream);
 }
 
 template <class Machine, class C>
@@ -90,7 +89,7 @@ Verdict run_decode([[maybe_unused]] const DecodeShape& shape, [[maybe_unused]] c
   if constexpr (tuning::has_kernel<Machine, C>) {
     if (Verdict v = launch_decode<Machine, C>(shape, args, p, stream); !v) return v;
     if (p.layout.max_slots == 0) return {};
-    return run_reduce<Machine, C::head_size, C::query, C::general>(shape, args, p, stream);
+    return run_reduce<Machine, C::head_size, C::query, kernel::reduce_features(C::features)>(shape, args, p, stream);
   } else {
     return no_kernel_shape;
   }

@@ -39,15 +39,16 @@ struct DecodeKernel {
     typename Stream::StagedRows query;
     typename Merge::States states;
   };
-  struct FeaturesLds : StreamLds {
+  struct RowFactsLds : StreamLds {
     RowFacts facts[Products::rows];
     EdgeFacts edge;
   };
-  struct TokenScalesLds : FeaturesLds {
+  using FactsLds = std::conditional_t<has_row_facts<C>, RowFactsLds, StreamLds>;
+  struct TokenScalesLds : FactsLds {
     typename ScalesAhead<M, C>::Lds scales[waves];
   };
   union Lds {
-    std::conditional_t<C::token_scales, TokenScalesLds, std::conditional_t<C::general, FeaturesLds, StreamLds>> stream;
+    std::conditional_t<C::token_scales, TokenScalesLds, FactsLds> stream;
     typename Merge::Outputs outputs;  // while waves merge
   };
   static constexpr int lds_bytes = sizeof(Lds);
@@ -91,11 +92,12 @@ struct DecodeKernel {
     Ahead ahead;
     ahead.request(wave, p, item, rows);
     for (;;) {
-      if (!C::general || rows.count > 0) decode_item(wave, again(wave, params, p), params, item, cache, rows, ahead);
+      if (!C::can(Features::query_rows) || rows.count > 0)
+        decode_item(wave, again(wave, params, p), params, item, cache, rows, ahead);
       queue.next();
       if (queue.at_end()) return;
       item = queue.read(wave, again(wave, params, p).items);
-      if constexpr (C::general) rows = Rows::of(kv_head, part, p.gqa, item);
+      if constexpr (C::can(Features::query_rows)) rows = Rows::of(kv_head, part, p.gqa, item);
       ahead.request(wave, again(wave, params, p), item, rows);
       wave.barrier();  // LDS is free for the next item
     }
@@ -106,10 +108,10 @@ struct DecodeKernel {
                                      const Rows& rows, const Ahead& ahead) {
     wave.refresh();
     auto* const query = lds(wave).stream.query.operand;
-    Stream stream(tile_stream(wave, p, params, item, C::general ? cache_of(wave, p) : cache, ahead));
+    Stream stream(tile_stream(wave, p, params, item, keeps_little ? cache_of(wave, p) : cache, ahead));
     const auto stage_query = [&] {
       ahead.query.stage(wave, query);
-      if constexpr (C::general) stage_facts(wave, params, rows, item);
+      if constexpr (has_row_facts<C>) stage_facts(wave, params, rows, item);
       wave.barrier();
     };
     if (wave.index() < stream.tiles()) {
@@ -131,9 +133,10 @@ struct DecodeKernel {
   static HPA_DEVICE TileStream<C> tile_stream(const Wave& wave, const DecodeParams& p, const Params& params, const Item& item,
                                               const Cache& cache, const Ahead& ahead) {
     TileStream<C> stream;
-    if constexpr (C::general)
-      static_cast<WaveFeatures&>(stream) = {
-          tile_features(wave.template reread<FeatureParams>(params), item, lds(wave).stream.facts), &lds(wave).stream.edge};
+    if constexpr (has_feature_params<C>) {
+      static_cast<TileFeatures&>(stream) = tile_features(feature_params(wave, params), item);
+      if constexpr (has_row_facts<C>) stream.facts = lds(wave).stream.facts, stream.edge = &lds(wave).stream.edge;
+    }
     if constexpr (C::token_scales) static_cast<TileTokenScales&>(stream) = token_scales(wave, params);
     stream.keys = cache.keys, stream.values = cache.values;
     stream.table_row = ahead.table_row;
@@ -152,18 +155,30 @@ struct DecodeKernel {
     return {p.keys.head(wave.workgroup_y()), p.values.head(wave.workgroup_y())};
   }
 
-  /// What is not needed at every tile is not kept: Features::all has other uses for the registers.
+  /// What is not needed at every tile is read again where row facts have other uses for the registers.
+  static constexpr bool keeps_little = has_row_facts<C>;
   static HPA_DEVICE DecodeParams again(const Wave& wave, const Params& params, const DecodeParams& p) {
-    if constexpr (C::general)
+    if constexpr (keeps_little)
       return wave.template reread<DecodeParams>(params);
     else
       return p;
   }
 
+  template <class Part>
+  static HPA_DEVICE Part again([[maybe_unused]] const Wave& wave, const Params& params) {
+    if constexpr (keeps_little)
+      return wave.template reread<Part>(params);
+    else
+      return params;
+  }
+  static HPA_DEVICE FeatureParams feature_params(const Wave& wave, const Params& params) {
+    return known_off<C>(again<FeatureParams>(wave, params));
+  }
+
   static HPA_DEVICE Lds& lds(const Wave& wave) { return *reinterpret_cast<Lds*>(wave.lds()); }
   static HPA_DEVICE void stage_facts(const Wave& wave, const Params& params, const Rows& rows, const Item& item) {
     if (wave.index() != 0) return;
-    const FeatureParams features = wave.template reread<FeatureParams>(params);
+    const FeatureParams features = feature_params(wave, params);
     const EdgeFacts edge = edge_facts(wave, features, item);
     wave.each([&](int lane) {
       if (lane < Products::rows) lds(wave).stream.facts[lane] = read_facts<Wave>(features, item, rows.inside(lane));
@@ -176,7 +191,7 @@ struct DecodeKernel {
                                      Stream& stream) {
     wave.refresh();
     const ResultView result = again(wave, params, p).result;
-    const auto finish = wave.template reread<FinishOf<C::general>>(params);
+    const auto finish = again<FinishOf<C::features>>(wave, params);
     const float value_scale = kernel::value_scale<C>(wave, params, wave.workgroup_y());
     for (int first = 0; first < rows.count; first += merge_rows) {
       if (first > 0) wave.barrier();  // the pass before has been read

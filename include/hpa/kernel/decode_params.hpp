@@ -53,12 +53,17 @@ struct NoScales {};
 struct NoTokenScales {};
 struct NoFeatures {};
 
+/// Whether C's kernels have something to do with scores, or several query rows.
+template <class C>
+inline constexpr bool has_feature_params = has_any(C::features,
+                                                   Features::tree | Features::window | Features::alibi | Features::soft_cap);
+
 template <class C>
 struct DecodeParamsOf : DecodeParams,
                         std::conditional_t<layout::scales_of<C> != layout::Scales::none, ScaleParams, NoScales>,
                         std::conditional_t<layout::scales_of<C> == layout::Scales::token, TokenScaleParams, NoTokenScales>,
-                        std::conditional_t<C::general, FeatureParams, NoFeatures>,
-                        FinishOf<C::general> {};
+                        std::conditional_t<has_feature_params<C>, FeatureParams, NoFeatures>,
+                        FinishOf<C::features> {};
 
 /// What products of query and key are multiplied with, besides the scale of the call.
 template <class C, class Wave>

@@ -17,13 +17,16 @@ struct TileTokenScales : TokenScaleParams {
 };
 
 /// In LDS.
-struct WaveFeatures : TileFeatures {
+struct TileRowFacts {
+  const RowFacts* facts;  // of the pass's rows
   const EdgeFacts* edge;
 };
+struct NoRowFacts {};
 
 /// What a wave needs to know of the item whose tiles it streams.
 template <class C>
-struct TileStream : std::conditional_t<C::general, WaveFeatures, NoFeatures>,
+struct TileStream : std::conditional_t<has_feature_params<C>, TileFeatures, NoFeatures>,
+                    std::conditional_t<has_row_facts<C>, TileRowFacts, NoRowFacts>,
                     std::conditional_t<C::token_scales, TileTokenScales, NoTokenScales> {
   KvView keys, values;            // of the KV head
   const std::int32_t* table_row;  // of the item's sequence
@@ -53,7 +56,9 @@ class WaveStream {
 
   RunningSoftmax<M, C> softmax;
 
-  HPA_DEVICE WaveStream(const TileStream<C>& stream) : stream_(stream), tiles_(tiles_of(stream.begin, stream.end)) {}
+  HPA_DEVICE WaveStream(const TileStream<C>& stream) : stream_(stream), tiles_(tiles_of(stream.begin, stream.end)) {
+    if constexpr (shared_window) hidden_tiles_ = stream.all.begin > stream.begin ? tiles_of(stream.begin, stream.all.begin) : 0;
+  }
 
   HPA_DEVICE int tiles() const { return tiles_; }
   HPA_DEVICE bool met_bad_id() const { return met_bad_id_; }
@@ -91,7 +96,7 @@ class WaveStream {
     HPA_DO_NOT_UNROLL
     for (; tile + Waves < tiles_; tile += Waves) {
       Scores<M, C> scores = logits(wave, query, tile);
-      if constexpr (C::general) mask_unseen(wave, tile);
+      mask_unseen(wave, scores, tile);
       next_ = checked(next_);
       wave.keep_order();
       if constexpr (C::token_scales) scales_.request(wave, stream_, next_);
@@ -108,34 +113,72 @@ class WaveStream {
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
-    const Visible inside{0, stream_.end - first_token(tile)};
-    if (!inside.whole(Traits::tokens)) scores.mask(wave, inside);
-    if constexpr (C::general)
-      mask_unseen(wave, tile);
-    else if (!inside.whole(Traits::tokens))
-      mask_values<M, C>(wave, values_, inside);
+    const Visible inside = item_sees(tile);
+    if (!whole(tile, inside)) {
+      scores.mask(wave, inside);
+      if constexpr (!C::can(Features::query_rows)) mask_values<M, C>(wave, values_, inside);
+    }
+    if constexpr (C::can(Features::query_rows)) mask_unseen(wave, scores, tile);
     add_values<false>(wave, scores, tile);
   }
 
  private:
+  static constexpr bool shared_window = C::can(Features::window) && !C::can(Features::query_rows);
+
   static HPA_DEVICE int tiles_of(int begin, int end) { return int(unsigned(end - begin + Traits::tokens - 1) / Traits::tokens); }
   HPA_DEVICE int first_token(int tile) const { return stream_.begin + tile * Traits::tokens; }
 
-  /// Of a tile that some row does not see all of: values that no row sees.
-  HPA_DEVICE void mask_unseen(Wave& wave, int tile) {
-    if (!stream_.all_seen(first_token(tile), Traits::tokens)) mask_values<M, C>(wave, values_, seen(tile));
+  /// Of a tile whose end is seen, and that some row does not see all of: values that no row sees, and where all rows see the same, scores.
+  HPA_DEVICE void mask_unseen([[maybe_unused]] Wave& wave, [[maybe_unused]] Scores<M, C>& scores, [[maybe_unused]] int tile) {
+    if constexpr (C::can(Features::query_rows)) {
+      if (!stream_.all_seen(first_token(tile), Traits::tokens)) mask_values<M, C>(wave, values_, seen(tile));
+    } else {
+      if (!window_hides(tile)) return;
+      const int again = int(wave.made_anew(unsigned(tile)));  // what few tiles need is not counted along from tile to tile
+      scores.mask(wave, item_sees(again));
+      mask_values<M, C>(wave, values_, item_sees(again));
+    }
   }
 
   /// What some row sees of a tile.
   HPA_DEVICE auto seen(int tile) const {
-    if constexpr (C::general)
+    if constexpr (C::can(Features::query_rows))
       return stream_.edge->from(first_token(tile));
     else
-      return Visible{0, stream_.end - first_token(tile)};
+      return item_sees(tile);
+  }
+
+  /// What the item has of a tile: without what lies before the window, where all rows have the same.
+  HPA_DEVICE Visible item_sees(int tile) const {
+    if constexpr (shared_window)
+      return {stream_.all.begin - first_token(tile), stream_.end - first_token(tile)};
+    else
+      return {0, stream_.end - first_token(tile)};
+  }
+  /// Whether that is all of it.
+  HPA_DEVICE bool whole(int tile, const Visible& inside) const {
+    if constexpr (shared_window)
+      return !window_hides(tile) && inside.end >= Traits::tokens;
+    else
+      return inside.whole(Traits::tokens);
+  }
+  /// Whether a window that all rows share begins behind the tile's first token.
+  HPA_DEVICE bool window_hides([[maybe_unused]] int tile) const {
+    if constexpr (shared_window)
+      return tile < hidden_tiles_;
+    else
+      return false;
   }
 
   HPA_DEVICE Blocks blocks_of(const Wave& wave, int tile) const {
     return blocks_of(wave, stream_.table_row, stream_.begin, stream_.end, tile);
+  }
+
+  HPA_DEVICE const RowFacts* facts() const {
+    if constexpr (has_row_facts<C>)
+      return stream_.facts;
+    else
+      return nullptr;
   }
 
   HPA_DEVICE Blocks checked(const Blocks& blocks) {
@@ -176,7 +219,7 @@ class WaveStream {
       tile_scales_ = scales_.stage(wave, stream_, stream_.lds);
       scale_tokens<M, C>(wave, scores, tile_scales_.keys);
     }
-    if constexpr (C::general) scores.transform(wave, stream_, first_token(tile));
+    if constexpr (has_feature_params<C>) scores.transform(wave, stream_, facts(), first_token(tile));
     return scores;
   }
 
@@ -214,6 +257,7 @@ class WaveStream {
 
   TileStream<C> stream_;
   int tiles_;
+  int hidden_tiles_ = 0;  // leading ones that begin before a window that all rows share
   bool met_bad_id_ = false;
   Blocks next_;
   KeyTile<M, C> keys_;

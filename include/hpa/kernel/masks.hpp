@@ -1,6 +1,7 @@
 // What a query row sees: causal order, windows, tree masks, ALiBi and soft cap as kernels know them.
 #pragma once
 
+#include "hpa/features.hpp"
 #include "hpa/kernel/query_rows.hpp"
 #include "hpa/types.hpp"
 
@@ -30,7 +31,7 @@ struct SeenTokens : Visible {
   }
 };
 
-/// What is on or off at run time in a kernel with Features::all.
+/// What is on or off at run time in a kernel that has the feature.
 struct FeatureParams {
   const float* alibi_slopes;        // [num_heads]; nullptr = off, as for the other pointers
   const std::uint32_t* tree_masks;  // [num_rows]
@@ -38,6 +39,10 @@ struct FeatureParams {
   std::int32_t window;              // 0 = off
   std::int32_t causal;
 };
+
+/// Whether rows of C's kernels differ in what is done to their scores: then each has RowFacts. Else they all see the same tokens.
+template <class C>
+inline constexpr bool has_row_facts = has_any(C::features, Features::query_rows | Features::alibi);
 
 /// What a row must know of itself at every tile. In LDS, one a row of the pass.
 struct alignas(16) RowFacts {
@@ -54,7 +59,7 @@ struct alignas(16) RowFacts {
   }
 };
 
-/// What some row of the sequence sees; only for tiles that not every row sees all of. In LDS.
+/// What some row of several sees; only for tiles that not every row sees all of. In LDS.
 struct alignas(16) EdgeFacts {
   Visible any;             // tokens of the item that some row sees, windows looked at
   std::int32_t first_new;  // position of the first row
@@ -64,24 +69,39 @@ struct alignas(16) EdgeFacts {
   HPA_DEVICE SeenTokens from(int first) const { return {any.from(first), first_new - first, any_new}; }
 };
 
-/// What every tile of an item needs to know of Features::all.
+/// What every tile of an item needs to know of features.
 struct TileFeatures {
-  const RowFacts* facts;  // of the pass's rows
-  float soft_cap;         // in base 2; 0 = off
+  float soft_cap;  // in base 2; 0 = off
   bool alibi;
   Visible all;  // tokens that every row of the sequence sees
 
   HPA_DEVICE bool all_seen(int first, int tile_tokens) const { return all.from(first).whole(tile_tokens); }
 };
 
+/// The features of a call, of which those that C's kernels lack are off, and the compiler knows that they are.
+template <class C>
+HPA_DEVICE decltype(auto) known_off(const FeatureParams& f) {
+  if constexpr (covers(C::features, Features::tree | Features::window | Features::alibi | Features::soft_cap)) {
+    return (f);  // itself: a copy would be read at once, not as it is needed
+  } else {
+    FeatureParams known = f;
+    if constexpr (!C::can(Features::alibi)) known.alibi_slopes = nullptr;
+    if constexpr (!C::can(Features::tree)) known.tree_masks = nullptr;
+    if constexpr (!C::can(Features::soft_cap)) known.soft_cap = 0.f;
+    if constexpr (!C::can(Features::window)) known.window = 0;
+    if constexpr (!C::can(Features::query_rows)) known.causal = 0;  // a row alone sees all keys either way
+    return known;
+  }
+}
+
 /// Where the first row's keys end, of a sequence with `item.rows` new tokens.
 HPA_DEVICE std::int32_t first_row_end(const FeatureParams& f, const Item& item) {
   return f.causal && f.tree_masks == nullptr ? item.seq_len - item.rows + 1 : item.seq_len;
 }
 
-HPA_DEVICE TileFeatures tile_features(const FeatureParams& f, const Item& item, const RowFacts* facts) {
+HPA_DEVICE TileFeatures tile_features(const FeatureParams& f, const Item& item) {
   const std::int32_t end = f.tree_masks != nullptr ? item.seq_len - item.rows : first_row_end(f, item);
-  return {facts, f.soft_cap, f.alibi_slopes != nullptr, {f.window != 0 ? item.seq_len - f.window : 0, end}};
+  return {f.soft_cap, f.alibi_slopes != nullptr, {f.window != 0 ? item.seq_len - f.window : 0, end}};
 }
 
 template <class Wave>

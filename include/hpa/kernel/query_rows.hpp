@@ -23,18 +23,18 @@ struct GqaRatio {
 /// The rows of one pass: of all (query row, head) pairs that read one KV head, heads fastest, up to `Rows` from the part's first on.
 template <class C, int Rows>
 struct QueryRows {
-  std::int32_t first_head;  // of the KV head's query heads; in the plain case, of the pass's
+  std::int32_t first_head;  // of the KV head's query heads; with one query row a sequence, of the pass's
   std::int32_t first, count;
   GqaRatio gqa;
 
   /// `count` is not positive when the part has no rows of this item.
   static HPA_DEVICE QueryRows of(std::int32_t kv_head, std::int32_t part, const GqaRatio& gqa, const Item& item) {
-    const std::int32_t first = part * Rows, left = (C::general ? gqa.ratio * item.rows : gqa.ratio) - first;
-    return {kv_head * gqa.ratio + (C::general ? 0 : first), first, left < Rows ? left : Rows, gqa};
+    const std::int32_t first = part * Rows, left = (C::can(Features::query_rows) ? gqa.ratio * item.rows : gqa.ratio) - first;
+    return {kv_head * gqa.ratio + (C::can(Features::query_rows) ? 0 : first), first, left < Rows ? left : Rows, gqa};
   }
 
   HPA_DEVICE RowPlace at(int row) const {
-    if constexpr (!C::general) return {0, first_head + row};
+    if constexpr (!C::can(Features::query_rows)) return {0, first_head + row};
     const std::int32_t index = first + row, query_row = gqa.divide(index);
     return {query_row, first_head + index - query_row * gqa.ratio};
   }

@@ -9,26 +9,32 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-template <bool General>
-struct ReduceParams : FinishOf<General> {
+/// What a reduce kernel has of decode's features: nothing, or all that concern it. So there are two of them, whatever sets decode has.
+constexpr Features reduce_features(Features decode) {
+  constexpr Features all = Features::query_rows | Features::sinks | Features::fp8_out;
+  return has_any(decode, all) ? all : Features::none;
+}
+
+template <Features Can>
+struct ReduceParams : FinishOf<Can> {
   ResultView result;
   const PlanHeader* header;
   const SplitRow* split_rows;
   std::uint32_t stamp;
 };
 
-/// `RowWaves`: waves that share a row, all of a workgroup or one.
-template <class M, int HeadSize, DType Out, bool General, int RowWaves>
+/// `RowWaves`: waves that share a row, all of a workgroup or one. `Can`: reduce_features().
+template <class M, int HeadSize, DType Out, Features Can, int RowWaves>
 struct ReduceKernel {
   using Machine = M;
-  using Params = ReduceParams<General>;
-  using Finish = FinishOf<General>;
+  using Params = ReduceParams<Can>;
+  using Finish = FinishOf<Can>;
   using Wave = typename M::Wave;
   using Floats4 = typename M::Floats4;
   template <class T>
   using Lane = typename M::template Lane<T>;
   static constexpr bool starts_early = true;
-  static constexpr tuning::ReduceShape numbers = M::Tuning::reduce_kernel_shape(HeadSize, General, RowWaves);
+  static constexpr tuning::ReduceShape numbers = M::Tuning::reduce_kernel_shape(HeadSize, Can != Features::none, RowWaves);
   static constexpr tuning::KernelShape shape = numbers.kernel;
   static constexpr int waves = shape.waves, rows = waves / RowWaves;  // of a workgroup
   static constexpr int pieces = numbers.pieces;                       // of four elements, that a lane has of its head
@@ -104,7 +110,7 @@ struct ReduceKernel {
     HPA_UNROLL
     for (int i = 0; i < N; ++i) {
       const std::int32_t index = first + i * RowWaves < row.partitions ? first + i * RowWaves : row.partitions - 1;
-      const std::int32_t slot = row.slot + (General ? index * row.step : index);
+      const std::int32_t slot = row.slot + (covers(Can, Features::query_rows) ? index * row.step : index);
       const std::int64_t partial = std::int64_t(slot) * result.num_heads + first_head;  // of the wave's first head
       state[1 + i] = M::Wave::template load<RowState>(result.states + partial + head);
       HPA_UNROLL

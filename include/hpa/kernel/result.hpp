@@ -3,6 +3,7 @@
 
 #include "hpa/arch/portable_rounding.hpp"
 #include "hpa/arch/products.hpp"
+#include "hpa/features.hpp"
 #include "hpa/kernel/query_rows.hpp"
 #include "hpa/kernel/row_state.hpp"
 
@@ -30,17 +31,22 @@ struct ResultView {
   std::int32_t num_heads;
 };
 
-/// What Features::all may do to a row when it is complete, however many partials it had.
-struct FinishParams {
-  const float* sinks;      // [num_heads]; nullptr = off
+struct SinkParams {
+  const float* sinks;  // [num_heads]; nullptr = off
+};
+struct Fp8OutParams {
   const float* out_scale;  // nullptr = 1
   DType out;
 };
+struct NoSinks {};
+struct NoFp8Out {};
 
-/// A struct of nothing, for kernels without Features::all.
-struct NoFinish {};
-template <bool General>
-using FinishOf = std::conditional_t<General, FinishParams, NoFinish>;
+/// What kernels with these features may do to a row when it is complete, however many partials it had.
+template <Features Can>
+struct FinishOf : std::conditional_t<covers(Can, Features::sinks), SinkParams, NoSinks>,
+                  std::conditional_t<covers(Can, Features::fp8_out), Fp8OutParams, NoFp8Out> {
+  static constexpr bool has_sinks = covers(Can, Features::sinks), has_fp8_out = covers(Can, Features::fp8_out);
+};
 
 /// The sink's logit joins the denominator: what was summed against a smaller maximum is scaled down.
 template <class M, class Floats4>
@@ -61,15 +67,14 @@ HPA_DEVICE std::uint32_t narrow_to(DType type, const Floats4& v) {
 template <class M, DType Out, class Finish, class Floats4>
 HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Finish& finish, std::int64_t row, std::int32_t head,
                              int element, Floats4 sum, RowState state) {
-  constexpr bool general = std::is_same_v<Finish, FinishParams>;
   const bool empty = state.empty();
-  if constexpr (general)
+  if constexpr (Finish::has_sinks)
     if (finish.sinks != nullptr && !empty)
       add_sink<M>(arch::drop_payload(M::Wave::template load<float>(finish.sinks + head)) * log2_e, sum, state);
   const float divide = empty ? 0.f : M::reciprocal(state.total);
   if (result.lse != nullptr && element == 0)
     M::Wave::store(result.lse + row * result.num_heads + head, empty ? -__builtin_inff() : state.lse<M>());
-  if constexpr (general)
+  if constexpr (Finish::has_fp8_out)
     if (finish.out != Out) {
       const float scale = finish.out_scale == nullptr ? 1.f : M::Wave::template load<float>(finish.out_scale);
       sum = sum * divide;

@@ -20,10 +20,11 @@ struct RingKernel {
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
   using Softmax = RunningSoftmax<M, C>;
-  struct Features : TileFeatures {
-    EdgeFacts edge;
+  struct SomeFeatures : TileFeatures {
+    const RowFacts* facts;  // nullptr without has_row_facts
+    EdgeFacts edge;         // of several query rows
   };
-  using ItemFeatures = std::conditional_t<C::general, Features, NoFeatures>;
+  using ItemFeatures = std::conditional_t<has_feature_params<C>, SomeFeatures, NoFeatures>;
   template <class T>
   using Lane = typename M::template Lane<T>;
 
@@ -43,10 +44,10 @@ struct RingKernel {
     typename Merge::States states[merge_buffers];
     typename Stream::Bookkeeping bookkeeping[waves];
   };
-  struct FeaturesLds : PlainLds {
+  struct RowFactsLds : PlainLds {
     RowFacts facts[waves][Products::rows];  // each wave's own, so that none waits for another
   };
-  using Lds = std::conditional_t<C::general, FeaturesLds, PlainLds>;
+  using Lds = std::conditional_t<has_row_facts<C>, RowFactsLds, PlainLds>;
   static constexpr int lds_bytes = sizeof(Lds);
   static_assert(lds_bytes <= shape.lds_bytes, "the kernel takes more LDS than its row in tuning/ says");
 
@@ -102,7 +103,7 @@ struct RingKernel {
     softmax.clear(wave);
     if constexpr (query_is_early) request_next_query();
     const float scale_log2 = p.scale_log2 * logit_scale<C>(wave, p, work.kv_head);
-    if constexpr (C::general) stage_facts(wave, p, rows, item);
+    if constexpr (has_row_facts<C>) stage_facts(wave, p, rows, item);
     const ItemFeatures features = features_of(wave, p, item);
     bool met_bad_id = false;
     for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
@@ -139,9 +140,9 @@ struct RingKernel {
       scale_tokens<M, C>(wave, scores, token_scales.keys);
     }
     const auto visible = seen(features, item, first_token);
-    if constexpr (C::general) scores.transform(wave, features, first_token);
+    if constexpr (has_feature_params<C>) scores.transform(wave, features, features.facts, first_token);
     const bool whole = all_seen(features, item, first_token);
-    if (!whole) scores.mask(wave, {0, item.end - first_token});
+    if (!whole) scores.mask(wave, item_sees(features, item, first_token));
     typename Softmax::Probabilities probabilities[Products::row_slots];
     softmax.probabilities(wave, scores, probabilities);
     softmax.add_totals(wave, probabilities);
@@ -153,34 +154,50 @@ struct RingKernel {
 
   static HPA_DEVICE ItemFeatures features_of([[maybe_unused]] const Wave& wave, [[maybe_unused]] const Params& p,
                                              [[maybe_unused]] const Item& item) {
-    if constexpr (C::general)
-      return {tile_features(p, item, facts_of(wave)), edge_facts(wave, p, item)};
+    if constexpr (C::can(Features::query_rows))
+      return {tile_features(known_off<C>(p), item), facts_of(wave), edge_facts(wave, known_off<C>(p), item)};
+    else if constexpr (has_feature_params<C>)
+      return {tile_features(known_off<C>(p), item), facts_of(wave), {}};
     else
       return {};
   }
   /// What some row sees of a tile.
-  static HPA_DEVICE auto seen([[maybe_unused]] const ItemFeatures& features, const Item& item, std::int32_t first_token) {
-    if constexpr (C::general)
+  static HPA_DEVICE auto seen(const ItemFeatures& features, const Item& item, std::int32_t first_token) {
+    if constexpr (C::can(Features::query_rows))
       return features.edge.from(first_token);
     else
-      return Visible{0, item.end - first_token};
+      return item_sees(features, item, first_token);
+  }
+  /// What the item has of a tile: without what lies before the window, where all rows have the same.
+  static HPA_DEVICE Visible item_sees([[maybe_unused]] const ItemFeatures& features, const Item& item, std::int32_t first_token) {
+    if constexpr (C::can(Features::window) && !C::can(Features::query_rows))
+      return {features.all.begin - first_token, item.end - first_token};
+    else
+      return {0, item.end - first_token};
   }
   static HPA_DEVICE bool all_seen([[maybe_unused]] const ItemFeatures& features, const Item& item, std::int32_t first_token) {
-    if constexpr (C::general)
+    if constexpr (C::can(Features::query_rows))
       return features.all_seen(first_token, Traits::tokens);
+    else if constexpr (C::can(Features::window))
+      return item_sees(features, item, first_token).whole(Traits::tokens);
     else
       return item.end - first_token >= Traits::tokens;
   }
 
   /// The wave's own.
-  static HPA_DEVICE RowFacts* facts_of(const Wave& wave) { return lds(wave).facts[wave.index()]; }
+  static HPA_DEVICE RowFacts* facts_of([[maybe_unused]] const Wave& wave) {
+    if constexpr (has_row_facts<C>)
+      return lds(wave).facts[wave.index()];
+    else
+      return nullptr;
+  }
   /// A lane writes those that it will read.
   static HPA_DEVICE void stage_facts(const Wave& wave, const Params& p, const Rows& rows, const Item& item) {
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < Softmax::lane_rows; ++i) {
         const int row = Products::score_row(lane, i);
-        facts_of(wave)[row] = read_facts<Wave>(p, item, rows.inside(row));
+        facts_of(wave)[row] = read_facts<Wave>(known_off<C>(p), item, rows.inside(row));
       }
     });
   }
@@ -195,7 +212,7 @@ struct RingKernel {
         const int row = i / Merge::chunks, chunk = i % Merge::chunks;
         const auto weighed = Merge::weigh(states, row, active);
         const Floats4 sum = Merge::sum(outputs, row, chunk, weighed.weight, active);
-        store_item<M, C>(p.result, static_cast<const FinishOf<C::general>&>(p), work.item, rows.at(row), 4 * chunk,
+        store_item<M, C>(p.result, static_cast<const FinishOf<C::features>&>(p), work.item, rows.at(row), 4 * chunk,
                          sum * value_scale, weighed.state);
       }
     });

@@ -65,7 +65,8 @@ class ValueScales {
   using Products = typename Traits::Products;
 
   /// Tokens that no row sees have no scale, whatever is stored there.
-  HPA_DEVICE ValueScales(const typename M::Wave& wave, const float* scales, const SeenTokens& visible) {
+  template <class Seen>
+  HPA_DEVICE ValueScales(const typename M::Wave& wave, const float* scales, const Seen& visible) {
     wave.each_afresh([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < tokens; ++i) {

@@ -15,6 +15,8 @@ struct Scores {
   using Products = typename Traits::Products;
   static constexpr int products = Products::row_slots * Products::score_products;
   static constexpr int lane_rows = Products::row_slots * Products::slot_rows;  // rows that a lane holds scores of
+  /// Whether a window may hide tokens of any tile from all rows alike: then a lane's tokens are not kept from tile to tile.
+  static constexpr bool masks_in_loop = C::can(Features::window) && !C::can(Features::query_rows);
   typename Traits::template Lane<typename M::Floats4> product[products];
 
   /// Calls f(score, row, token) for every score of a lane; row is one of the lane's, token is counted from the tile's first.
@@ -44,25 +46,33 @@ struct Scores {
     });
   }
 
-  /// What Features::all does to scores whose first token is `first_key` of the sequence: cap, bias, mask. What rows need to know is
-  /// read again for every tile: registers are dear.
-  HPA_DEVICE void transform(const typename M::Wave& wave, const TileFeatures& f, int first_key) {
-    if (f.soft_cap != 0.f) cap(wave, f.soft_cap);
-    if (f.alibi)
-      each_row_score(wave, f.facts, [&](auto& score, const RowFacts& row, int token) {
-        score = score + row.slope * float(first_key + token - row.position);
-      });
-    if (!f.all_seen(first_key, Traits::tokens))
-      each_row_score(wave, f.facts,
-                     [&](auto& score, const RowFacts& row, int token) { score = M::min(score, row.limit(first_key + token)); });
+  /// What features do to scores whose first token is `first_key` of the sequence: cap, bias, and a mask where rows differ in what they
+  /// see. What rows need to know is read again for every tile: registers are dear. `facts`: nullptr without has_row_facts.
+  HPA_DEVICE void transform([[maybe_unused]] const typename M::Wave& wave, [[maybe_unused]] const TileFeatures& f,
+                            [[maybe_unused]] const RowFacts* facts, [[maybe_unused]] int first_key) {
+    if constexpr (C::can(Features::soft_cap))
+      if (f.soft_cap != 0.f) cap(wave, f.soft_cap);
+    if constexpr (C::can(Features::alibi))
+      if (f.alibi)
+        each_row_score(wave, facts, [&](auto& score, const RowFacts& row, int token) {
+          score = score + row.slope * float(first_key + token - row.position);
+        });
+    if constexpr (C::can(Features::query_rows))
+      if (!f.all_seen(first_key, Traits::tokens))
+        each_row_score(wave, facts,
+                       [&](auto& score, const RowFacts& row, int token) { score = M::min(score, row.limit(first_key + token)); });
   }
 
   HPA_DEVICE void mask(const typename M::Wave& wave, const Visible& visible) {
-    wave.each([&](int lane) {
+    const auto mask_lane = [&](int lane) {
       each_score(lane, [&](auto& score, int, int token) {
         if (!visible.has(token)) score = -__builtin_inff();
       });
-    });
+    };
+    if constexpr (masks_in_loop)
+      wave.each_afresh(mask_lane);
+    else
+      wave.each(mask_lane);
   }
 
  private:

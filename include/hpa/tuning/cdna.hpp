@@ -37,7 +37,7 @@ struct Cdna {
   }
 
   /// `row_waves`: waves that share a row, or one.
-  static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool /*general*/, int /*row_waves*/) {
+  static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool /*features*/, int /*row_waves*/) {
     return {{1, unit_waves, unit_waves}, 2, 4};
   }
   static constexpr int reduce_row_waves = 1;  // waves that share a row where rows do not fill the chip

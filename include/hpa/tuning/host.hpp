@@ -24,7 +24,7 @@ struct Host {
     return shape;
   }
 
-  static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool /*general*/, int /*row_waves*/) {
+  static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool /*features*/, int /*row_waves*/) {
     return {{2, 4, 1}, 1, 4};
   }
   static constexpr int reduce_row_waves = 2;  // waves that share a row where rows do not fill the chip

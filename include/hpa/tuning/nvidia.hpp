@@ -54,9 +54,9 @@ struct Nvidia {
   }
 
   /// `row_waves`: waves that share a row, or one. Then a workgroup has the registers that six would have: what the decode workgroups of a
-  /// multiprocessor leave for one. Those of kernels that can do anything leave none.
-  static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool general, int row_waves) {
-    return {{8, 8, row_waves == 8 || general ? 1 : 6}, 1, 2};
+  /// multiprocessor leave for one. Those of kernels with features leave none.
+  static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool features, int row_waves) {
+    return {{8, 8, row_waves == 8 || features ? 1 : 6}, 1, 2};
   }
   static constexpr int reduce_row_waves = 8;  // waves that share a row where rows do not fill the chip
   static constexpr PlanShape plan_kernel_shape() { return {{32, 1, 1}, 8}; }
