@@ -156,43 +156,50 @@ Verdict check(const DecodeShape& shape, const Batch& batch, const Device& device
   return detail::check_batch(shape, batch);
 }
 
+namespace detail {
+/// What a layer has of its own: pointers, strides and values.
+inline Verdict check_layer(const DecodeShape& shape, const DecodeArgs& args) {
+  if (args.batch.num_seqs == 0) return {};
+  const Status bad = Status::invalid_argument;
+  const PointerRule pointers[] = {{args.query, 16, "query"},
+                                  {args.cache.keys, 16, "keys"},
+                                  {args.cache.values, 16, "values"},
+                                  {args.out, std::size_t(4 * size_of(shape.out)), "out"}};
+  if (Verdict v = check_pointers(pointers); !v) return v;
+  const PointerRule optional_pointers[] = {{args.lse, 4, "lse"},
+                                           {args.alibi_slopes, 4, "alibi_slopes"},
+                                           {args.sinks, 4, "sinks"},
+                                           {args.cache.k_scale, 4, "k_scale"},
+                                           {args.cache.v_scale, 4, "v_scale"},
+                                           {args.out_scale, 4, "out_scale"},
+                                           {args.cache.key_token_scales, 4, "key_token_scales"},
+                                           {args.cache.value_token_scales, 4, "value_token_scales"},
+                                           {args.tree_masks, 4, "tree_masks"}};
+  if (Verdict v = check_alignment(optional_pointers); !v) return v;
+  if (Verdict v = check_features(shape, args); !v) return v;
+  if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
+  if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap)))
+    return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
+  if (Verdict v = check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
+                                shape.head_size, {known_rows(args.batch), shape.num_heads}, per_16_bytes(shape.query),
+                                elements_in_4_gib(shape.query), max_stride);
+      !v)
+    return v;
+  if (Verdict v = check_cache(shape, args.cache); !v) return v;
+  if (Verdict v =
+          check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"}, shape.head_size_of_v(),
+                        {known_rows(args.batch), shape.num_heads}, 4, elements_in_4_gib(shape.out), max_stride);
+      !v)
+    return v;
+  return check_in_place(shape, args);
+}
+}  // namespace detail
+
 /// As above, and what a layer has: null, misaligned or impossible pointers, strides and values. Reads no device memory.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
   if (Verdict v = check<Menu>(shape, args.batch, device); !v) return v;
-  if (args.batch.num_seqs == 0) return {};
-  const Status bad = Status::invalid_argument;
-  const detail::PointerRule pointers[] = {{args.query, 16, "query"},
-                                          {args.cache.keys, 16, "keys"},
-                                          {args.cache.values, 16, "values"},
-                                          {args.out, std::size_t(4 * size_of(shape.out)), "out"}};
-  if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  const detail::PointerRule optional_pointers[] = {{args.lse, 4, "lse"},
-                                                   {args.alibi_slopes, 4, "alibi_slopes"},
-                                                   {args.sinks, 4, "sinks"},
-                                                   {args.cache.k_scale, 4, "k_scale"},
-                                                   {args.cache.v_scale, 4, "v_scale"},
-                                                   {args.out_scale, 4, "out_scale"},
-                                                   {args.cache.key_token_scales, 4, "key_token_scales"},
-                                                   {args.cache.value_token_scales, 4, "value_token_scales"},
-                                                   {args.tree_masks, 4, "tree_masks"}};
-  if (Verdict v = detail::check_alignment(optional_pointers); !v) return v;
-  if (Verdict v = detail::check_features(shape, args); !v) return v;
-  if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
-  if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap)))
-    return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
-  if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
-                                        shape.head_size, {detail::known_rows(args.batch), shape.num_heads},
-                                        per_16_bytes(shape.query), detail::elements_in_4_gib(shape.query), detail::max_stride);
-      !v)
-    return v;
-  if (Verdict v = detail::check_cache(shape, args.cache); !v) return v;
-  if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
-                                        shape.head_size_of_v(), {detail::known_rows(args.batch), shape.num_heads}, 4,
-                                        detail::elements_in_4_gib(shape.out), detail::max_stride);
-      !v)
-    return v;
-  return detail::check_in_place(shape, args);
+  return detail::check_layer(shape, args);
 }
 
 }  // namespace HPA_PLATFORM

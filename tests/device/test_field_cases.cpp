@@ -447,7 +447,7 @@ TEST_CASE("F62: the workspace is bounded by the cuts that can be planned", "[fie
   shape.max_total_kv_tokens = 1 << 20;
   CHECK(hpa::workspace_bytes(shape, this_device()) <= 24 * mib);
   shape.max_seq_len = 4096;
-  CHECK(hpa::workspace_bytes(shape, this_device()) <= mib);
+  CHECK(hpa::workspace_bytes(shape, this_device()) <= 4 * mib);  // of fewer sequences, which are cut
 }
 
 TEMPLATE_LIST_TEST_CASE("F65: every length of a decode loop", "[field]", Machines) {

@@ -59,6 +59,7 @@ Device this_device() {
 /// What plan must see in one sequence; the rules of the API, one after another.
 struct Expected {
   bool active = false;  // has items
+  bool skipped = false; // has more rows than max_query_len
   std::int32_t query_row = 0;
   std::int64_t seq_len = 0;  // of the items; 0 also for a sequence in error
   std::string error;         // the field at fault
@@ -97,6 +98,7 @@ class Planned {
     batch.block_table_width = width_;
     const Verdict verdict = hpa::plan<Menu>(shape_, batch, workspace(), {});
     error_ = hpa::workspace_error(workspace(), {}, &error_sequence_);  // waits for the stream
+    report_verdict_ = hpa::plan_report(workspace(), {}, &report_);
     workspace_.download();
     return verdict;
   }
@@ -118,6 +120,7 @@ class Planned {
           rows_taken = std::max(rows_taken, starts_[i + 1]);
       }
       e.active = e.error.empty() && rows == 1;
+      e.skipped = e.error.empty() && rows > 1;
       if (e.active) {
         const std::int64_t length = lengths_[i];
         if (length < 0 || length > shape_.max_seq_len || length > std::int64_t{width_} * shape_.block_size) {
@@ -179,9 +182,11 @@ class Planned {
                                                                    : order_problem(parts.items, header.num_items);
     if (!order.empty()) return order;
     if (!workspace_.canary_intact()) return "written outside the workspace";
-    return error_problem(all);
+    const std::string report = report_problem(all, items);
+    return report.empty() ? error_problem(all) : report;
   }
 
+  const hpa::PlanReport& report() const { return report_; }
   const Verdict& error() const { return error_; }
   int error_sequence() const { return error_sequence_; }
   int num_items() const { return reinterpret_cast<const PlanHeader*>(workspace_.data())->num_items; }
@@ -245,6 +250,26 @@ class Planned {
     return most <= allowed ? "" : "a share costs " + std::to_string(most) + " of " + std::to_string(all);
   }
 
+  /// plan_report() counts every sequence once, and the items.
+  std::string report_problem(const std::vector<Expected>& all, const std::vector<std::vector<Item>>& items) const {
+    hpa::PlanReport right;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ++(!all[i].error.empty() ? right.in_error : all[i].skipped ? right.skipped : all[i].seq_len > 0 ? right.decoded : right.empty);
+      right.items += std::int64_t(items[i].size());
+      right.partials += items[i].size() > 1 ? std::int64_t(items[i].size()) : 0;
+    }
+    if (!report_verdict_) return std::string("no report: ") + report_verdict_.why;
+    if (report_.decoded != right.decoded) return "report: decoded is " + std::to_string(report_.decoded);
+    if (report_.skipped != right.skipped) return "report: skipped is " + std::to_string(report_.skipped);
+    if (report_.empty != right.empty) return "report: empty is " + std::to_string(report_.empty);
+    if (report_.in_error != right.in_error) return "report: in_error is " + std::to_string(report_.in_error);
+    if (report_.items != right.items) return "report: items is " + std::to_string(report_.items);
+    if (report_.partials != right.partials) return "report: partials is " + std::to_string(report_.partials);
+    const bool same = report_.first_error.status == error_.status && std::string(report_.first_error.why) == error_.why &&
+                      report_.first_error_sequence == error_sequence_;
+    return same ? "" : "report: not the error that workspace_error() names";
+  }
+
   /// workspace_error() names the first sequence in error, and nothing when there is none.
   std::string error_problem(const std::vector<Expected>& all) const {
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -263,8 +288,9 @@ class Planned {
   PartitionRule rule_;
   WorkspaceLayout layout_;
   Buffer workspace_;
-  Verdict error_;
+  Verdict error_, report_verdict_;
   int error_sequence_ = 0;
+  hpa::PlanReport report_;
 };
 
 /// Query starts of sequences with so many rows each.
@@ -436,6 +462,70 @@ TEMPLATE_LIST_TEST_CASE("a sequence beyond the tokens that the shape allows is e
   CHECK(planned.plan<TestType>());
   CHECK(planned.problem() == "");
   CHECK(planned.error_sequence() == 1001);
+}
+
+TEMPLATE_LIST_TEST_CASE("the report counts every sequence once: decoded, skipped, empty or in error", "[plan]", Menus) {
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced}) {
+    DecodeShape shape = shape_of(8, 100);
+    shape.split = split;
+    // Two of one row, a prefill of five, one without a row, one without a token, one that is too long, one decoded; then padding.
+    Planned planned(shape, {50, 60, 70, 80, 0, 101, 9, 33}, {0, 1, 2, 7, 7, 8, 9, 10, 0});
+    CHECK(planned.plan<TestType>());
+    const hpa::PlanReport& report = planned.report();
+    CHECK(report.decoded == 3);
+    CHECK(report.skipped == 1);
+    CHECK(report.empty == 3);
+    CHECK(report.in_error == 1);
+    CHECK(report.first_error.field == std::string("seq_lens"));
+    CHECK(report.first_error_sequence == 5);
+    CHECK(report.items == 5);  // of rows that become empty too
+    CHECK(report.partials == 0);
+    planned.set({});
+    CHECK(planned.plan<TestType>());
+    CHECK(report.decoded + report.skipped + report.empty + report.in_error == 0);
+    CHECK(report.items == 0);
+    CHECK(report.first_error);
+    CHECK(report.first_error_sequence == -1);
+    // Strides of all kinds, each counted once however many workgroups there are.
+    for (const int count : {64, 1000, 1024, 1025, 5000}) {
+      Ints lengths(std::size_t(count), 7), rows(std::size_t(count), 1);
+      for (int i = 0; i < count; ++i) {
+        rows[std::size_t(i)] = i % 7 == 0 ? 3 : i % 5 == 0 ? 0 : 1;
+        lengths[std::size_t(i)] = i % 3 == 0 ? 0 : i % 11 == 0 ? -1 : 7;
+      }
+      DecodeShape large = shape_of(count, 100);
+      large.split = split;
+      check_plan<TestType>(large, lengths, starts_of(rows));
+    }
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("the report counts the partials of sequences that were cut", "[plan]", Menus) {
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced}) {
+    DecodeShape shape = shape_of(3, 60000);
+    shape.split = split;
+    Planned planned(shape, {60000, 5, 60000});
+    CHECK(planned.plan<TestType>());
+    CHECK(planned.problem() == "");
+    CHECK(planned.report().partials >= 2);
+    CHECK(planned.report().items >= planned.report().partials);
+  }
+}
+
+TEST_CASE("a report is refused where there is none, or nowhere to write it", "[plan]") {
+  Buffer workspace(sizeof(PlanHeader), 16, Guard::end);
+  hpa::PlanReport report;
+  report.decoded = 7;
+  for (const int byte : {0x00, 0xff}) {
+    workspace.fill(std::uint8_t(byte));
+    workspace.upload();
+    const Verdict verdict = hpa::plan_report({workspace.device(), workspace.size()}, {}, &report);
+    CHECK(verdict.field == std::string("workspace"));
+    CHECK(report.decoded == 0);
+  }
+  CHECK(hpa::plan_report({workspace.device(), workspace.size()}, {}, nullptr).field == std::string("report"));
+  CHECK(hpa::plan_report({nullptr, workspace.size()}, {}, &report).field == std::string("workspace"));
+  CHECK(hpa::plan_report({workspace.device(), 8}, {}, &report).status == Status::workspace_too_small);
 }
 
 TEMPLATE_LIST_TEST_CASE("a plan replaces the one before it, error and all", "[plan]", Menus) {

@@ -142,6 +142,8 @@ TEMPLATE_LIST_TEST_CASE("a wave does what the list says", "[machines]", Machines
   });
   CHECK(wave.any(is_last));
   CHECK(!wave.any(never));
+  CHECK(wave.count(is_last) == 1);
+  CHECK(wave.count(never) == 0);
   const auto turned = wave.shuffle(pairs, [](int lane) { return M::width - 1 - lane; });
   int wrong = 0;
   wave.each([&](int lane) { wrong += turned[lane].second != 2 * std::uint32_t(M::width - 1 - lane); });
@@ -168,6 +170,8 @@ TEMPLATE_LIST_TEST_CASE("a wave does what the list says", "[machines]", Machines
   wave.atomic_min(memory.number + 1, 5);
   wave.atomic_min(memory.number + 1, 6);
   CHECK(memory.number[1] == 5);
+  wave.atomic_add(memory.number + 1, 3);
+  CHECK(memory.number[1] == 8);
   wave.barrier();
 
   // for the optimiser alone: values come back as they went in

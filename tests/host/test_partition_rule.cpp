@@ -237,6 +237,39 @@ TEST_CASE("a workspace is sized by splits that can be, not by every partition of
       }
 }
 
+TEST_CASE("a workspace is enough for all shapes of smaller caps, and larger caps never give fewer bytes", "[partition]") {
+  std::mt19937 random(12);
+  const auto up_to = [&](std::int64_t most) { return std::int64_t(random() % std::uint64_t(most + 1)); };
+  int too_small = 0, fell = 0, more_than_own = 0;
+  for (int i = 0; i < 1500; ++i) {
+    DecodeShape shape =
+        shape_of(8, 1 << random() % 4, 1 + int(up_to(random() % 2 ? 20 : 400)), 1 + int(up_to(random() % 2 ? 6000 : 300000)));
+    shape.split = random() % 2 ? hpa::Split::balanced : hpa::Split::by_length;
+    shape.max_query_len = 1 + int(up_to(random() % 2 ? 15 : 0));
+    const std::int64_t all = std::int64_t{shape.max_seqs} * shape.max_seq_len;
+    if (random() % 2) shape.max_total_kv_tokens = 1 + up_to(random() % 2 ? all : all / shape.max_seqs);
+    const Device device{archs[random() % std::size(archs)], 1 + int(up_to(400))};
+    const int fixed = shape.split == hpa::Split::balanced || random() % 4 ? 0 : 16 * int(1 + up_to(20));
+    const auto own = [&](const DecodeShape& of) {
+      return hpa::kernel::layout_of(of, hpa::kernel::partition_rule(of, device, fixed)).bytes;
+    };
+    const std::size_t bytes = hpa::kernel::largest_bytes(shape, device, fixed);
+    more_than_own += bytes > own(shape);
+    for (int j = 0; j < 20; ++j) {
+      DecodeShape fewer = shape;
+      if (random() % 2) fewer.max_seqs = 1 + int(up_to(shape.max_seqs - 1));
+      if (random() % 2) fewer.max_seq_len = 1 + int(up_to(shape.max_seq_len - 1));
+      if (random() % 2) fewer.max_query_len = 1 + int(up_to(shape.max_query_len - 1));
+      if (random() % 2) fewer.max_total_kv_tokens = 1 + up_to(shape.total_kv_tokens() - 1);
+      too_small += own(fewer) > bytes;
+      fell += hpa::kernel::largest_bytes(fewer, device, fixed) > bytes;
+    }
+  }
+  CHECK(too_small == 0);
+  CHECK(fell == 0);
+  CHECK(more_than_own > 100);  // the cases are such that a shape's own size would not do
+}
+
 TEST_CASE("workspace_bytes is a function of the shape and grows with its lengths and heads", "[partition]") {
   const Device host{Arch::host, 8};
   for (const int kv_heads : {1, 4})

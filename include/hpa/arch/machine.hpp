@@ -40,6 +40,7 @@
 //   workgroup_x(), _y(), _z(), workgroups_x()
 //   each(body)                             body(lane) for every lane
 //   any(Lane<bool>) -> bool                whether it holds in some lane
+//   count(Lane<bool>) -> int               in how many lanes it holds
 //   shuffle(Lane<T>, source) -> Lane<T>    lane l gets the value of lane source(l); T is of whole words
 //   broadcast(Lane<T>, lane) -> T          one lane's value                                                          (default: by shuffle)
 //   spread_max<Lanes>(Lane<uint32>&)       every lane gets the largest of its group of `Lanes`, a power of two       (default: by shuffle)
@@ -47,7 +48,7 @@
 //   load_shared<T>(address)                the same where other waves of the workgroup load it too                      (default: load)
 //   uniform(const T*) -> T                 one address for all lanes; T is of whole words
 //   store_at(T* to, Lane<int32> place, Lane<T>)    to[place] = value where place is not negative                     (default: by each)
-//   atomic_min(int*, int)                  of the whole device
+//   atomic_min(int*, int), atomic_add(int*, int)   of the whole device
 //   lds() -> std::byte*                    the workgroup's LDS, 16-byte aligned
 //   load_matrices(address) -> Lane<Words<4>>, transpose_matrices<N>(Lane<Words<N>>)    where Products need them: WarpProducts
 //   barrier()                              of the workgroup: LDS and control

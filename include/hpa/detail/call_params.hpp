@@ -36,6 +36,7 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   params.block_tables = args.batch.block_tables;
   params.table_row_stride =
       args.batch.block_table_row_stride == 0 ? args.batch.block_table_width : args.batch.block_table_row_stride;
+  params.table_tokens = table_tokens(shape, args.batch);
   params.block_ids = block_ids(args.cache);
   params.result = result_view(shape, args, p);
   params.header = p.parts.header;

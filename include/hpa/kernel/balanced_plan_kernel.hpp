@@ -70,7 +70,7 @@ struct BalancedPlanKernel {
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.await_previous_launch();
-    Stride::clear_error(wave, p);
+    Stride::clear_report(wave, p);
     const std::int32_t first = Stride::own(wave);
     Lane<Request> requests;
     const auto others = Stride::template read_own<OneStride, std::int64_t>(
@@ -86,7 +86,7 @@ struct BalancedPlanKernel {
     Lane<PieceCounts> before;
     cut(wave, p, line, requests, starts, borders, before);
     const PieceCounts own_pieces = Stride::sum(wave, before);
-    Stride::report(wave, p, first, requests);
+    if constexpr (OneStride) Stride::report(wave, p, first, requests);
     wave.each([&](int lane) {
       if (requests[lane].active && Stride::writes(wave))
         write(p, line, requests[lane], borders[lane], Stride::sequence(wave, first, lane), starts[lane], pieces + before[lane]);
@@ -98,7 +98,7 @@ struct BalancedPlanKernel {
       for (std::int32_t k = line.first_border_from(all) + wave.index() * M::width + lane; k <= p.rule.shares; k += waves * M::width)
         p.shares[k] = pieces.items;
     });
-    Stride::write_counts(wave, p, pieces.items, pieces.split_rows);
+    Stride::write_counts(wave, p, pieces.items, pieces.split_rows, pieces.slots);
   }
 
  private:

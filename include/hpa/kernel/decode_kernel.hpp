@@ -82,7 +82,7 @@ struct DecodeKernel {
     const DecodeParams p = wave.loaded(static_cast<const DecodeParams&>(params));
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     ItemQueue queue(wave, p, header.num_items, wave.workgroup_x(), wave.workgroup_x(), workgroups);
-    Item item = queue.read(wave, p.items);  // asked for beside the header
+    Item item = queue.read(wave, p);  // asked for beside the header
     const std::int32_t kv_head = wave.workgroup_y(), part = wave.workgroup_z();
     const Cache cache = wave.loaded(cache_of(wave, p));
     Rows rows = wave.loaded(Rows::of(kv_head, part, p.gqa, item));
@@ -96,7 +96,7 @@ struct DecodeKernel {
         decode_item(wave, again(wave, params, p), params, item, cache, rows, ahead);
       queue.next();
       if (queue.at_end()) return;
-      item = queue.read(wave, again(wave, params, p).items);
+      item = queue.read(wave, again(wave, params, p));
       if constexpr (C::can(Features::query_rows)) rows = Rows::of(kv_head, part, p.gqa, item);
       ahead.request(wave, again(wave, params, p), item, rows);
       wave.barrier();  // LDS is free for the next item
@@ -127,6 +127,7 @@ struct DecodeKernel {
       stage_query();
     }
     if (stream.met_bad_id()) report(wave, p.header, PlanError::block_id, item.sequence);
+    if (item.lies_outside()) report(wave, p.header, PlanError::table_width, item.sequence);
     merge_waves(wave, p, params, item, rows, stream);
   }
 

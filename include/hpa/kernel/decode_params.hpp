@@ -17,6 +17,7 @@ struct DecodeParams {
   KvView keys, values;
   const std::int32_t* block_tables;
   std::int64_t table_row_stride;
+  std::int32_t table_tokens;  // that a row has entries for
   BlockIds block_ids;
   ResultView result;
   PlanHeader* header;

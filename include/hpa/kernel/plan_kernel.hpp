@@ -14,8 +14,10 @@ namespace kernel {
 struct SizeCounts {
   static constexpr int sizes = 3;  // at least PartitionRule::long_partition tokens, at least half of it, less
   std::int32_t items[sizes], split_rows;
+  std::int32_t partials;  // items of sequences that were cut
   HPA_HOST_DEVICE constexpr SizeCounts operator+(const SizeCounts& o) const {
-    return {{items[0] + o.items[0], items[1] + o.items[1], items[2] + o.items[2]}, split_rows + o.split_rows};
+    return {
+        {items[0] + o.items[0], items[1] + o.items[1], items[2] + o.items[2]}, split_rows + o.split_rows, partials + o.partials};
   }
   HPA_HOST_DEVICE constexpr std::int32_t all_items() const { return items[0] + items[1] + items[2]; }
 };
@@ -37,7 +39,7 @@ struct PlanKernel {
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.await_previous_launch();
-    Stride::clear_error(wave, p);
+    Stride::clear_report(wave, p);
     Lane<Request> requests;
     const auto others = Stride::template read_own<OneStride, SizeCounts>(
         wave, p, requests, [&](const Request& request) { return count(p, request, cut(p, request)); });
@@ -50,8 +52,8 @@ struct PlanKernel {
     const SizeCounts own = Stride::sum(wave, before);
     const SizeCounts all = others.before + own + others.after;
     const std::int32_t first = Stride::own(wave);
-    Stride::report(wave, p, first, requests);
-    if (wave.workgroup_x() == 0) Stride::write_counts(wave, p, all.all_items(), all.split_rows);
+    if constexpr (OneStride) Stride::report(wave, p, first, requests);
+    if (wave.workgroup_x() == 0) Stride::write_counts(wave, p, all.all_items(), all.split_rows, all.partials);
     if (!Stride::writes(wave)) return;
     Lane<Item> last_items;
     Lane<std::int32_t> places;
@@ -85,6 +87,7 @@ struct PlanKernel {
     HPA_UNROLL
     for (int i = 0; i < SizeCounts::sizes; ++i) counts.items[i] = (i == size ? c.partitions - 1 : 0) + (i == last_size ? 1 : 0);
     counts.split_rows = c.partitions > 1 ? request.rows() : 0;
+    counts.partials = c.partitions > 1 ? c.partitions : 0;
     return counts;
   }
 

@@ -84,6 +84,13 @@ struct alignas(16) Item {
   std::int32_t seq_len;
   std::int32_t rows;  // query rows of the sequence
   std::int32_t unused;
+
+  /// Makes it an item of empty rows where decode's table does not reach the sequence's end, as plan's did.
+  HPA_HOST_DEVICE void keep_inside(std::int32_t table_tokens) {
+    if (seq_len > table_tokens) end = begin;
+  }
+  /// Whether it did so: of a sequence with tokens plan leaves no item without.
+  HPA_HOST_DEVICE bool lies_outside() const { return begin == end && seq_len > 0; }
 };
 
 /// A row whose partials slot, slot + step, .. the reduce kernel merges, in that order.
@@ -100,6 +107,7 @@ enum class PlanError : std::int32_t {
   query_start_loc,
   total_kv_tokens,
   block_id,
+  table_width,
   other_shape
 };
 inline constexpr std::int32_t no_error = 0x7fffffff;
@@ -121,8 +129,11 @@ constexpr Verdict verdict_of(PlanError error) {
     case PlanError::block_id:
       return {Status::invalid_argument, "block_tables",
               "a block id within a sequence's length is negative, or not below num_blocks"};
+    case PlanError::table_width:
+      return {Status::invalid_argument, "block_table_width", "less than plan's, and than a sequence's length takes"};
     case PlanError::other_shape:
-      return {Status::invalid_argument, "workspace", "decode was called with another shape or partition size than plan"};
+      return {Status::invalid_argument, "workspace",
+              "decode was called with another shape, num_seqs, window, menu or partition size than plan"};
   }
   return {};
 }
@@ -134,9 +145,12 @@ struct alignas(16) PlanCounts {
   std::int32_t num_split_rows;
 };
 
-/// The start of the workspace. Decoding waves write the error while others read the counts, so those are loaded without it.
+/// The start of the workspace. Decoding waves write the error while others read the counts, so those are loaded without it. The rest is
+/// for plan_report() alone.
 struct PlanHeader : PlanCounts {
-  alignas(16) std::int32_t first_error;  // encode_error(), or no_error
+  alignas(16) std::int32_t first_error;   // encode_error(), or no_error
+  std::int32_t skipped, empty, in_error;  // sequences, as PlanReport has them
+  std::int32_t num_seqs, partials;        // sequences planned; items of sequences that were cut
 };
 
 /// Keeps the error if no smaller one is there.

@@ -182,7 +182,7 @@ struct PlanStride {
     HPA_DO_NOT_UNROLL
     for (; first < end; first += sequences) {
       wave.refresh();
-      wave.barrier();  // between clear_error() and report()
+      wave.barrier();  // between clear_report() and report()
       Lane<Request> requests;
       read(wave, p, first, requests, earlier);
       report(wave, p, first, requests);
@@ -238,23 +238,44 @@ struct PlanStride {
   }
 
   /// The first workgroup reads all sequences and reports for all. A barrier lies between this and report().
-  static HPA_DEVICE void clear_error(const Wave& wave, const PlanParams& p) {
+  static HPA_DEVICE void clear_report(const Wave& wave, const PlanParams& p) {
     if (wave.workgroup_x() == 0 && wave.index() == 0)
       wave.each([&](int lane) {
-        if (lane == 0) p.header->first_error = no_error;
+        if (lane != 0) return;
+        p.header->first_error = no_error;
+        p.header->skipped = p.header->empty = p.header->in_error = 0;
       });
   }
+  /// To be called once for each stride. Sequences that decode computes are those that are left: a batch of nothing else costs one ballot.
   static HPA_DEVICE void report(const Wave& wave, const PlanParams& p, std::int32_t first, const Lane<Request>& requests) {
     if (wave.workgroup_x() != 0) return;
+    Lane<bool> other, skipped, in_error;
     wave.each([&](int lane) {
-      if (requests[lane].error != PlanError::none)
-        wave.atomic_min(&p.header->first_error, encode_error(requests[lane].error, sequence(wave, first, lane)));
+      const Request& request = requests[lane];
+      other[lane] = sequence(wave, first, lane) < p.num_seqs && !(request.active && request.seq_len > 0);
+    });
+    if (!wave.any(other)) return;
+    wave.each([&](int lane) {
+      const Request& request = requests[lane];
+      in_error[lane] = request.error != PlanError::none;
+      skipped[lane] = !in_error[lane] && request.rows() > p.max_query_len;
+      if (in_error[lane]) wave.atomic_min(&p.header->first_error, encode_error(request.error, sequence(wave, first, lane)));
+    });
+    const int others = wave.count(other), errors = wave.count(in_error), skips = wave.count(skipped);
+    wave.each([&](int lane) {
+      if (lane != 0) return;
+      if (errors > 0) wave.atomic_add(&p.header->in_error, errors);
+      if (skips > 0) wave.atomic_add(&p.header->skipped, skips);
+      if (others > errors + skips) wave.atomic_add(&p.header->empty, others - errors - skips);
     });
   }
-  static HPA_DEVICE void write_counts(const Wave& wave, const PlanParams& p, std::int32_t items, std::int32_t split_rows) {
+  static HPA_DEVICE void write_counts(const Wave& wave, const PlanParams& p, std::int32_t items, std::int32_t split_rows,
+                                      std::int32_t partials) {
     if (wave.index() == 0)
       wave.each([&](int lane) {
-        if (lane == 0) static_cast<PlanCounts&>(*p.header) = {p.stamp, items, split_rows};
+        if (lane != 0) return;
+        static_cast<PlanCounts&>(*p.header) = {p.stamp, items, split_rows};
+        p.header->num_seqs = p.num_seqs, p.header->partials = partials;
       });
   }
 };

@@ -55,7 +55,7 @@ struct RingKernel {
     wave.allow_next_launch();
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     WorkQueue list(wave, p, header.num_items);
-    Work work = list.read(wave);  // the list has room for it, so it need not wait for the count
+    Work work = list.read(wave, p);  // the list has room for it, so it need not wait for the count
     if (header.stamp != p.stamp || list.at_end()) {
       if (header.stamp != p.stamp) report(wave, p.header, PlanError::other_shape, 0);
       return wave.await_previous_launch();
@@ -65,13 +65,13 @@ struct RingKernel {
     typename Stream::Cursor cursor(wave, p, list, work);
     const int early = p.allow_early_kv_loads ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
     Stream stream(wave, lds(wave).rings, lds(wave).bookkeeping, cursor);
-    Work next = list.next_or(wave, work);  // where the list stands
+    Work next = list.next_or(wave, p, work);  // where the list stands
     stream.open(wave, early);
     QueryRegisters<M, C> query, next_query;
     request_query(wave, p, work, query);
     for (int buffer = 0;; buffer = buffer + 1 == merge_buffers ? 0 : buffer + 1) {
       const bool last = list.at_end();
-      const Work after_next = list.next_or(wave, next);
+      const Work after_next = list.next_or(wave, p, next);
       decode_item(wave, p, work, query, stream, buffer, [&] {
         if (!last) request_query(wave, p, next, next_query);
       });
@@ -114,6 +114,7 @@ struct RingKernel {
       stream.release_values(wave);
     }
     if (met_bad_id) report(wave, p.header, PlanError::block_id, item.sequence);
+    if (item.lies_outside()) report(wave, p.header, PlanError::table_width, item.sequence);
     const std::int32_t active = tiles < waves ? tiles : waves;
     auto& states = lds(wave).states[buffer];
     auto& outputs = lds(wave).outputs[buffer];

@@ -31,7 +31,7 @@ class TileCursor {
   /// `list` stands at `first`, which exists. Only its first ids are waited for.
   HPA_DEVICE TileCursor(Wave& wave, const RingParams<C>& params, const WorkQueue& list, const Work& first)
       : params_(params), list_(list), work_(first) {
-    next_work_ = list_.next_or(wave, first);
+    next_work_ = list_.next_or(wave, params_, first);
     advance(wave);
   }
 
@@ -136,7 +136,7 @@ class TileCursor {
     done_ = list_.at_end();
     work_ = next_work_;
     tiles_done_ = 0;
-    next_work_ = list_.next_or(wave, next_work_);
+    next_work_ = list_.next_or(wave, params_, next_work_);
   }
 
   const RingParams<C>& params_;

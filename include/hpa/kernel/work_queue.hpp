@@ -24,8 +24,10 @@ class ItemQueue {
   HPA_DEVICE bool at_end() const { return index_ >= end_; }
   /// The item where the queue stands. At the end, too, for a queue that is new: the list is never shorter than the grid is wide.
   template <class Wave>
-  HPA_DEVICE Item read(const Wave& wave, const Item* items) const {
-    return wave.uniform(items + index_);
+  HPA_DEVICE Item read(const Wave& wave, const DecodeParams& p) const {
+    Item item = wave.uniform(p.items + index_);
+    item.keep_inside(p.table_tokens);
+    return item;
   }
   HPA_DEVICE void next() { index_ += step_; }
 
@@ -62,8 +64,8 @@ class WorkQueue : public ItemQueue {
                   p.shares == nullptr ? place_of(wave.workgroup_x(), wave.workgroups_x()) : wave.workgroup_x()) {}
 
   template <class Wave>
-  HPA_DEVICE Work read(const Wave& wave) const {
-    return {ItemQueue::read(wave, items_), kv_head_};
+  HPA_DEVICE Work read(const Wave& wave, const DecodeParams& p) const {
+    return {ItemQueue::read(wave, p), kv_head_};
   }
   HPA_DEVICE void next() {
     ItemQueue::next();
@@ -72,9 +74,9 @@ class WorkQueue : public ItemQueue {
   }
   /// The next piece of work, if there is one, otherwise `last`.
   template <class Wave>
-  HPA_DEVICE Work next_or(const Wave& wave, const Work& last) {
+  HPA_DEVICE Work next_or(const Wave& wave, const DecodeParams& p, const Work& last) {
     if (!at_end()) next();
-    return at_end() ? last : read(wave);
+    return at_end() ? last : read(wave, p);
   }
 
  private:
@@ -84,7 +86,6 @@ class WorkQueue : public ItemQueue {
   template <class Wave, class C>
   HPA_DEVICE WorkQueue(const Wave& wave, const RingParams<C>& p, std::int32_t num_items, std::int32_t place, std::int32_t first)
       : ItemQueue(wave, p, num_items, first, first, p.item_step),
-        items_(p.items),
         num_kv_heads_(p.num_kv_heads),
         kv_head_(place - first * p.num_kv_heads),
         head_step_(p.head_step) {}
@@ -104,7 +105,6 @@ class WorkQueue : public ItemQueue {
     return others - (x - eighth);
   }
 
-  const Item* items_;
   std::int32_t num_kv_heads_, kv_head_, head_step_;
 };
 

@@ -87,6 +87,24 @@ constexpr WorkspaceLayout layout_of(const DecodeShape& shape, const PartitionRul
   return layout;
 }
 
+/// Bytes that hold the layout of every shape with as many sequences and query rows or fewer. Those can need more than the shape itself:
+/// rows that do not fill the chip are cut finer, and so are rows of fewer query rows. So the size never falls as a cap grows.
+constexpr std::size_t largest_bytes(DecodeShape shape, const Device& device, int partition_tokens = 0) {
+  const int max_seqs = shape.max_seqs, max_query_len = shape.max_query_len;
+  const int not_filling = (device.compute_units - 1) / shape.num_kv_heads;  // sequences whose rows do not fill the chip, at most
+  std::size_t most = 0;
+  for (shape.max_query_len = 1; shape.max_query_len <= max_query_len; ++shape.max_query_len) {
+    const auto take = [&](int seqs) {
+      shape.max_seqs = seqs;
+      const std::size_t bytes = layout_of(shape, partition_rule(shape, device, partition_tokens)).bytes;
+      if (bytes > most) most = bytes;
+    };
+    for (int seqs = 1; seqs < max_seqs && seqs <= not_filling; ++seqs) take(seqs);
+    take(max_seqs);  // among those that fill the chip more sequences need more
+  }
+  return most;
+}
+
 /// The parts of a workspace as pointers.
 struct CarvedWorkspace {
   PlanHeader* header;

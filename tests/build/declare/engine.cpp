@@ -51,8 +51,15 @@ int main() {
   good &= accepted("plan", hpa::plan<engine_menu>(shape, args.batch, workspace, stream));
   good &= accepted("decode", hpa::decode<engine_menu>(shape, args, workspace, stream));
   good &= accepted("paged_attention", hpa::paged_attention<engine_menu>(shape, args, workspace, stream));
+  const auto step = hpa::prepare<engine_menu>(shape, args.batch, workspace);
+  good &= accepted("prepare", step.verdict());
+  good &= accepted("plan of a prepared step", hpa::plan(step, stream));
+  good &= accepted("decode of a prepared step", hpa::decode(step, args, stream));
   good &= accepted("copy_blocks", hpa::copy_blocks<engine_menu>(shape, copy, stream));
   good &= accepted("merge_states", hpa::merge_states<engine_menu>(merge, stream));
+  hpa::PlanReport report;
+  const hpa::Verdict reported = hpa::plan_report(workspace, stream, &report);
+  good &= device.arch != hpa::Arch::host || (accepted("plan_report", reported) && report.decoded == 1);
   int sequence = 0;
   const hpa::Verdict error = hpa::workspace_error(workspace, stream, &sequence);
   good &= device.arch != hpa::Arch::host || accepted("workspace_error", error);

@@ -103,6 +103,12 @@ class Wave : public WaveDefaults<Wave<Width>> {
     else
       return __builtin_amdgcn_ballot_w32(condition.value) != 0;
   }
+  HPA_DEVICE int count(const Lane<bool>& condition) const {
+    if constexpr (Width == 64)
+      return __builtin_popcountll(__builtin_amdgcn_ballot_w64(condition.value));
+    else
+      return __builtin_popcount(__builtin_amdgcn_ballot_w32(condition.value));
+  }
   template <class T, class Source>
   HPA_DEVICE Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
     constexpr int words = sizeof(T) / 4;
@@ -162,6 +168,11 @@ class Wave : public WaveDefaults<Wave<Width>> {
   static HPA_DEVICE void atomic_min([[maybe_unused]] int* address, [[maybe_unused]] int value) {
 #if defined(__HIP_DEVICE_COMPILE__)
     __hip_atomic_fetch_min((HPA_GLOBAL_MEMORY int*)(address), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+#endif
+  }
+  static HPA_DEVICE void atomic_add([[maybe_unused]] int* address, [[maybe_unused]] int value) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    __hip_atomic_fetch_add((HPA_GLOBAL_MEMORY int*)(address), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 #endif
   }
   HPA_DEVICE std::byte* lds() const { return lds_; }

@@ -46,6 +46,7 @@ class Wave : public WaveDefaults<Wave> {
 
   // shuffle, ballot
   HPA_DEVICE bool any(const Lane<bool>& condition) const { return __any_sync(all_lanes, condition.value) != 0; }
+  HPA_DEVICE int count(const Lane<bool>& condition) const { return __popc(__ballot_sync(all_lanes, condition.value)); }
   template <class T, class Source>
   HPA_DEVICE Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
     constexpr int words = sizeof(T) / 4;
@@ -107,6 +108,7 @@ class Wave : public WaveDefaults<Wave> {
     return __builtin_bit_cast(T, pieces);
   }
   static HPA_DEVICE void atomic_min(int* address, int value) { atomicMin(address, value); }
+  static HPA_DEVICE void atomic_add(int* address, int value) { atomicAdd(address, value); }
   HPA_DEVICE std::byte* lds() const { return lds_; }
   /// Four 8x8 matrices of 16-bit elements from LDS; lane l gives the address of row l % 8 of matrix l / 8.
   template <class Address>
