@@ -21,6 +21,10 @@ struct KvView {
   }
   /// Block ids are 32 bits and not negative; the product is taken in 64.
   HPA_HOST_DEVICE const char* slab(std::int32_t block) const { return data + std::uint64_t(std::uint32_t(block)) * block_stride; }
+  /// The same in bytes from `data`, for a cache that may not be there: a null pointer has no addresses beside it.
+  HPA_HOST_DEVICE std::uint64_t offset(std::int32_t kv_head, std::int32_t block) const {
+    return std::uint64_t(std::uint32_t(kv_head)) * head_stride + std::uint64_t(std::uint32_t(block)) * block_stride;
+  }
 };
 
 /// The one or two blocks that a tile of tokens lies in. A second block that does not exist is the first once more: the same

@@ -103,7 +103,7 @@ class TileCursor {
   /// Where there are none, other bytes stand in for them: copied as well, and not used.
   HPA_DEVICE void locate_scales(int lane, std::int32_t kv_head, std::int32_t block, int slot) {
     const TokenScaleParams& all = params_;
-    const std::int64_t offset = all.of_keys().head(kv_head).slab(block) - all.keys + slot * int(sizeof(float));
+    const auto offset = std::int64_t(all.of_keys().offset(kv_head, block)) + slot * int(sizeof(float));
     scales_.keys[lane] = all.given() ? all.keys + offset : keys_[lane];
     scales_.values[lane] = all.given() ? all.values + offset : keys_[lane];
   }
