@@ -27,6 +27,7 @@ PagedCase::PagedCase(CaseSpec description) : spec(std::move(description)) {
   }
   require(spec.tree_masks.empty() || spec.tree_masks.size() == std::size_t(num_rows_), "tree_masks: one a row");
   set_strides();
+  lay_table();
   allocate();
   populate();
 }
@@ -51,7 +52,11 @@ reference::KeyRange PagedCase::visible_to_any(int sequence) const {
 }
 
 std::int32_t& PagedCase::block_table(int sequence, int column) {
-  return block_tables.as<std::int32_t>()[sequence * strides_.table_row + column];
+  return block_tables.as<std::int32_t>()[table_starts_[std::size_t(sequence)] + column];
+}
+
+std::int32_t PagedCase::block_table(int sequence, int column) const {
+  return block_tables.as<std::int32_t>()[table_starts_[std::size_t(sequence)] + column];
 }
 
 void PagedCase::set_seq_lens(const std::vector<int>& lengths) {
@@ -232,6 +237,7 @@ DecodeArgs PagedCase::args_at(Locate&& locate) const {
   args.out = locate(out);
   args.lse = floats(null_if(!shape().lse, lse));
   args.batch.block_tables = ints(locate(block_tables));
+  if (spec.table_starts) args.batch.table_starts = reinterpret_cast<const std::int64_t*>(locate(table_starts));
   args.batch.seq_lens = ints(locate(seq_lens));
   args.batch.query_start_loc = ints(null_if(spec.query_lens.empty(), query_start_loc));
   args.batch.num_seqs = num_seqs();
@@ -261,6 +267,24 @@ DecodeArgs PagedCase::args_at(Locate&& locate) const {
   return args;
 }
 
+void PagedCase::lay_table() {
+  const std::size_t count = spec.seq_lens.size();
+  table_starts_.assign(count, 0);
+  table_rooms_.assign(count, table_width_);
+  table_entries_ = count == 0 ? 0 : std::int64_t(count - 1) * strides_.table_row + table_width_;
+  for (std::size_t i = 0; i < count; ++i) table_starts_[i] = std::int64_t(i) * strides_.table_row;
+  if (!spec.table_starts) return;
+  std::vector<std::size_t> order(count);
+  for (std::size_t i = 0; i < count; ++i) order[i] = i;
+  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[std::size_t(bits(spec.block_seed, table_content, i) % i)]);
+  table_entries_ = 0;
+  for (const std::size_t i : order) {
+    table_starts_[i] = table_entries_ + std::int64_t(bits(spec.block_seed, table_content, count + i) % 3);
+    table_rooms_[i] = blocks_of(spec.seq_lens[i]);
+    table_entries_ = table_starts_[i] + table_rooms_[i];
+  }
+}
+
 void PagedCase::allocate() {
   const std::int64_t last_row = num_rows_ - 1, last_head = shape().num_heads - 1;
   const auto buffer = [&](std::int64_t elements, int element_size, std::size_t alignment) {
@@ -280,7 +304,8 @@ void PagedCase::allocate() {
   const std::size_t out_alignment = std::size_t(4 * size_of(shape().out));
   out = buffer(rows(strides_.out_row, strides_.out_head, shape().head_size_of_v()), size_of(shape().out), out_alignment);
   lse = buffer(shape().lse ? std::int64_t{num_rows_} * shape().num_heads : 0, 4, 4);
-  block_tables = buffer(num_seqs() == 0 ? 0 : (num_seqs() - 1) * strides_.table_row + table_width_, 4, 4);
+  block_tables = buffer(table_entries_, 4, 4);
+  table_starts = buffer(spec.table_starts ? num_seqs() : 0, 8, 8);
   seq_lens = buffer(num_seqs(), 4, 4);
   query_start_loc = buffer(spec.query_lens.empty() ? 0 : num_seqs() + 1, 4, 4);
   workspace = buffer(0, 1, 16);
@@ -294,6 +319,7 @@ void PagedCase::allocate() {
 }
 
 void PagedCase::populate() {
+  if (spec.table_starts) std::copy(table_starts_.begin(), table_starts_.end(), table_starts.as<std::int64_t>());
   std::copy(spec.seq_lens.begin(), spec.seq_lens.end(), seq_lens.as<std::int32_t>());
   if (!spec.query_lens.empty()) {
     std::int32_t* start = query_start_loc.as<std::int32_t>();
@@ -352,7 +378,7 @@ void PagedCase::assign_blocks() {
   for (int sequence = 0; sequence < num_seqs(); ++sequence) {
     if (!reference::is_computed(shape(), host_args(), sequence)) continue;
     const int blocks = blocks_of(spec.seq_lens[std::size_t(sequence)]);
-    require(blocks <= table_width_, "seq_lens: longer than the table is wide");
+    require(blocks <= table_rooms_[std::size_t(sequence)], "seq_lens: longer than the table is wide");
     const int expired = spec.unmapped_expired ? int(visible_to_any(sequence).begin / shape().block_size) : 0;
     for (int column = 0; column < blocks; ++column) {
       if (column < expired) {
@@ -535,6 +561,7 @@ std::vector<std::pair<const char*, const Buffer*>> PagedCase::named_buffers() co
           {"key_cache", &key_cache},
           {"value_cache", &value_cache},
           {"block_tables", &block_tables},
+          {"table_starts", &table_starts},
           {"seq_lens", &seq_lens},
           {"query_start_loc", &query_start_loc},
           {"alibi_slopes", &alibi_slopes},

@@ -18,7 +18,7 @@ class PagedCase {
   static constexpr std::uint8_t sentinel = 0xfd;  // of out and lse
 
   CaseSpec spec;  // as given, max_seqs and max_seq_len filled in
-  Buffer query, key_cache, value_cache, out, lse, block_tables, seq_lens, query_start_loc, workspace;
+  Buffer query, key_cache, value_cache, out, lse, block_tables, table_starts, seq_lens, query_start_loc, workspace;
   Buffer alibi_slopes, sinks, k_scale, v_scale, out_scale, key_token_scales, value_token_scales, tree_masks;
 
   explicit PagedCase(CaseSpec description);
@@ -36,6 +36,7 @@ class PagedCase {
   reference::KeyRange visible_to_any(int sequence) const;
 
   std::int32_t& block_table(int sequence, int column);
+  std::int32_t block_table(int sequence, int column) const;
 
   /// Other lengths in the same memory, as from one step to the next. They must fit the table and the blocks.
   void set_seq_lens(const std::vector<int>& lengths);
@@ -84,7 +85,8 @@ class PagedCase {
     tail_content,
     order_content,
     token_scale_content,
-    tree_content
+    tree_content,
+    table_content
   };
 
   static void require(bool condition, const char* what);
@@ -107,6 +109,9 @@ class PagedCase {
 
   template <class Locate>
   DecodeArgs args_at(Locate&& locate) const;
+
+  /// Where the rows of the block table begin, and where it ends.
+  void lay_table();
 
   /// Each buffer ends with the last element that a stride reaches, not with the last stride.
   void allocate();
@@ -150,6 +155,9 @@ class PagedCase {
   std::vector<std::uint64_t> input_hashes() const;
 
   int table_width_ = 0, num_rows_ = 0;
+  std::vector<std::int64_t> table_starts_;  // in entries, of each sequence
+  std::vector<int> table_rooms_;            // entries that it has
+  std::int64_t table_entries_ = 0;
   std::int64_t num_blocks_ = 0;
   reference::Strides strides_{};
   bool inputs_intact_ = true;

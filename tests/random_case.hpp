@@ -41,6 +41,7 @@ class RandomCase {
     draw_features(spec);
     draw_lengths(spec);
     draw_memory(spec);
+    spec.table_starts = one_in(4);
     return spec;
   }
 

@@ -10,13 +10,18 @@ namespace hpa {
 
 /// The sequences of a step: what its layers share, and all that plan() needs.
 struct Batch {
-  const std::int32_t* block_tables = nullptr;     // [num_seqs, block_table_width]
-  const std::int32_t* seq_lens = nullptr;         // [num_seqs], tokens in the cache, the current ones included
+  const std::int32_t* block_tables = nullptr;  // [num_seqs, block_table_width]; with table_starts the entries of all sequences
+  const std::int64_t* table_starts =
+      nullptr;                             // [num_seqs], not negative: sequence i's entries begin at block_tables[table_starts[i]],
+                                           // and what lies past ceil(seq_len / block_size) of them is not its own. So tables in
+                                           // CSR form are read as they are, and rows that begin at a column of their own;
+                                           // nullptr: at i * row stride
+  const std::int32_t* seq_lens = nullptr;  // [num_seqs], tokens in the cache, the current ones included
   const std::int32_t* query_start_loc = nullptr;  // [num_seqs + 1]; nullptr = row i is sequence i's only query. Entries at its end
                                                   // that repeat, or are all 0, are padding: sequences without rows
   int num_seqs = 0;                               // 0: a step with nothing to do, and no pointer is looked at
-  int block_table_width = 0;                      // columns a row may read
-  std::int64_t block_table_row_stride = 0;        // 0 = block_table_width
+  int block_table_width = 0;                      // entries that a sequence may have, wherever they begin
+  std::int64_t block_table_row_stride = 0;        // 0 = block_table_width; not looked at with table_starts
   int window = 0;                                 // keys visible to a query, itself included; needs shape.sliding_window
 };
 

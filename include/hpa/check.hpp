@@ -113,14 +113,14 @@ inline Verdict check_batch(const DecodeShape& shape, const Batch& batch) {
   if (batch.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
   const PointerRule pointers[] = {{batch.block_tables, 4, "block_tables"}, {batch.seq_lens, 4, "seq_lens"}};
   if (Verdict v = check_pointers(pointers); !v) return v;
-  const PointerRule optional_pointers[] = {{batch.query_start_loc, 4, "query_start_loc"}};
+  const PointerRule optional_pointers[] = {{batch.query_start_loc, 4, "query_start_loc"}, {batch.table_starts, 8, "table_starts"}};
   if (Verdict v = check_alignment(optional_pointers); !v) return v;
   if (Verdict v = check_feature(shape.sliding_window, batch.window != 0, "window", "must be positive: shape.sliding_window is set",
                                 "given, but shape.sliding_window is not set");
       !v)
     return v;
   if (shape.sliding_window && batch.window < 0) return {bad, "window", "must be positive"};
-  if (batch.num_seqs == 1) return {};
+  if (batch.num_seqs == 1 || batch.table_starts != nullptr) return {};
   if (batch.block_table_row_stride != 0 && batch.block_table_row_stride < batch.block_table_width)
     return {bad, "block_table_row_stride", "smaller than the data it steps over"};
   if (batch.block_table_row_stride > max_stride) return {bad, "block_table_row_stride", "larger than any memory"};

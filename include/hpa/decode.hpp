@@ -28,7 +28,7 @@ Verdict run_decode_of(const DecodeShape& shape, const DecodeArgs& args, const Pr
 ///
 /// A block_table_width that is less than plan's makes empty rows of the sequences that it is too narrow for (see workspace_error).
 ///
-/// block_tables must be there before plan() and stay until the step's last decode(): where launches overlap (sm_90) they are read before
+/// block_tables and table_starts must be there before plan() and stay until the step's last decode(): where launches overlap (sm_90) they are read before
 /// the kernel before this one has ended.
 template <class Menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream) {

@@ -28,6 +28,7 @@ Verdict run_plan(const DecodeShape& shape, const Batch& batch, const Prepared& p
   const bool sum_can_be_too_large = shape.total_kv_tokens() < std::int64_t{batch.num_seqs} * shape.max_seq_len;
   const kernel::PlanParams params{batch.seq_lens,
                                   batch.query_start_loc,
+                                  batch.table_starts,
                                   batch.num_seqs,
                                   shape.max_query_len,
                                   shape.sliding_window ? batch.window : std::int32_t{0x7fffffff},
@@ -52,7 +53,7 @@ Verdict run_plan(const DecodeShape& shape, const Batch& batch, const Prepared& p
 
 }  // namespace detail
 
-/// Reads seq_lens and query_start_loc on the device and writes the work list into the workspace. Depends on those, on num_seqs, on
+/// Reads seq_lens, query_start_loc and table_starts on the device and writes the work list into the workspace. Depends on those, on num_seqs, on
 /// block_table_width and on the window alone, and looks at no layer: one plan serves all layers of a step. Legal while a stream is
 /// being captured; a captured plan stays right for all lengths within the shape.
 ///

@@ -128,6 +128,7 @@ inline Verdict check_same_batch(const Batch& prepared, const Batch& batch) {
   };
   must_be(batch.num_seqs == prepared.num_seqs, "num_seqs");
   must_be(batch.block_tables == prepared.block_tables, "block_tables");
+  must_be(batch.table_starts == prepared.table_starts, "table_starts");
   must_be(batch.seq_lens == prepared.seq_lens, "seq_lens");
   must_be(batch.query_start_loc == prepared.query_start_loc, "query_start_loc");
   must_be(batch.block_table_width == prepared.block_table_width, "block_table_width");

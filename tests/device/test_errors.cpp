@@ -167,6 +167,7 @@ TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anythin
   refuse("lse", bad, [](S s, A, W) { s.lse = false; });
   refuse("block_tables", bad, [](S, A a, W) { a.batch.block_tables = nullptr; });
   refuse("block_tables", bad, [](S, A a, W) { a.batch.block_tables = moved(a.batch.block_tables, 1); });
+  refuse("table_starts", bad, [](S, A a, W) { a.batch.table_starts = reinterpret_cast<const std::int64_t*>(moved(a.query, 4)); });
   refuse("seq_lens", bad, [](S, A a, W) { a.batch.seq_lens = nullptr; });
   refuse("query_start_loc", bad, [](S, A a, W) { a.batch.query_start_loc = moved(a.batch.seq_lens, 2); });
   refuse("alibi_slopes", bad, [](S s, A, W) { s.alibi = true; });
@@ -261,6 +262,19 @@ TEMPLATE_LIST_TEST_CASE("a block id at or past num_blocks makes an empty row and
     CHECK(run_and_ask<Menu>(right).verdict);
     CHECK(right.check_against_reference(tolerance_of(DType::f16)).problem == "");
   }
+}
+
+TEMPLATE_LIST_TEST_CASE("a negative start in the block table makes an empty row and a report", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced})
+    for (const int max_seqs : {3, 64}) {
+      CaseSpec spec = small_case(DType::f16, 18, 1, {40, 600, 90});
+      spec.shape.max_seqs = max_seqs;
+      spec.shape.split = split;
+      spec.table_starts = true;
+      for (const std::int64_t start : {std::int64_t{-1}, std::int64_t{smallest}, std::numeric_limits<std::int64_t>::min()})
+        expect_reported<Menu>(spec, "table_starts", [&](PagedCase& paged) { paged.table_starts.as<std::int64_t>()[1] = start; });
+    }
 }
 
 TEMPLATE_LIST_TEST_CASE("where decode's table is narrower than plan's, longer sequences are empty and nothing past it is read", "[errors]",

@@ -134,6 +134,7 @@ TEMPLATE_LIST_TEST_CASE("a layer of a prepared step is refused where it differs 
   refused("num_seqs", [](DecodeArgs& a) { a.batch.num_seqs = 2; });
   refused("num_seqs", [](DecodeArgs& a) { a.batch.num_seqs = 0; });
   refused("block_tables", [](DecodeArgs& a) { ++a.batch.block_tables; });
+  refused("table_starts", [](DecodeArgs& a) { a.batch.table_starts = reinterpret_cast<const std::int64_t*>(a.query); });
   refused("seq_lens", [](DecodeArgs& a) { ++a.batch.seq_lens; });
   refused("query_start_loc", [](DecodeArgs& a) { a.batch.query_start_loc = nullptr; });
   refused("block_table_width", [](DecodeArgs& a) { --a.batch.block_table_width; });

@@ -124,6 +124,18 @@ TEMPLATE_LIST_TEST_CASE("blocks that are nobody's may be unmapped, and offsets p
   });
 }
 
+TEMPLATE_LIST_TEST_CASE("rows of the block table begin wherever table_starts says, past 2^31 entries too", "[sparse]", Machines) {
+  PagedCase paged(page_sized_blocks({1, 40, 16, 200, 300}));
+  const std::int64_t edges[] = {(std::int64_t{1} << 31) - 1, 5, (std::int64_t{1} << 32) + 3, std::int64_t{1} << 31, 1000};
+  Reserved table(std::size_t{1} << 35);
+  for (int sequence = 0; sequence < paged.num_seqs(); ++sequence)
+    table.put(4 * edges[sequence], &paged.block_table(sequence, 0), std::size_t(paged.spec.seq_lens[std::size_t(sequence)] + 15) / 16 * 4);
+  expect_same_bits<TestType>(paged, [&](DecodeArgs& args) {
+    args.batch.block_tables = reinterpret_cast<const std::int32_t*>(table.at(0));
+    args.batch.table_starts = edges;
+  });
+}
+
 TEMPLATE_LIST_TEST_CASE("F14: K and V interleaved in one buffer, with decoys where a wrapped offset would land", "[sparse]",
                         Machines) {
   PagedCase paged(page_sized_blocks({1, 40, 16, 200, 300}));

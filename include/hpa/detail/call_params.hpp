@@ -34,6 +34,7 @@ inline kernel::DecodeParams decode_params(const DecodeShape& shape, const Decode
   params.keys = key_view(args.cache, shape);
   params.values = value_view(args.cache, shape);
   params.block_tables = args.batch.block_tables;
+  params.table_starts = args.batch.table_starts;
   params.table_row_stride =
       args.batch.block_table_row_stride == 0 ? args.batch.block_table_width : args.batch.block_table_row_stride;
   params.table_tokens = table_tokens(shape, args.batch);

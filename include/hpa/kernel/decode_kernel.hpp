@@ -67,7 +67,7 @@ struct DecodeKernel {
     QueryTile<M, C, waves> query;
 
     HPA_DEVICE void request(const Wave& wave, const DecodeParams& p, const Item& item, const Rows& rows) {
-      table_row = p.block_tables + std::int64_t{std::uint32_t(item.sequence)} * p.table_row_stride;
+      table_row = p.table_row(wave, item.sequence);
       if (item.begin < item.end)  // else there is no table entry that may be read
         ids = Stream::blocks_of(wave, table_row, item.begin, item.end, wave.index());
       query.request(wave, [&](int row) {

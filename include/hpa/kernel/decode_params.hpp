@@ -16,6 +16,7 @@ struct DecodeParams {
   RowView query;
   KvView keys, values;
   const std::int32_t* block_tables;
+  const std::int64_t* table_starts;  // where the rows of sequences begin; nullptr: table_row_stride apart
   std::int64_t table_row_stride;
   std::int32_t table_tokens;  // that a row has entries for
   BlockIds block_ids;
@@ -27,6 +28,13 @@ struct DecodeParams {
   float scale_log2;
   std::uint32_t stamp;
   std::int32_t allow_early_kv_loads;  // DecodeArgs::allow_early_kv_loads
+
+  /// The block ids of a sequence.
+  template <class Wave>
+  HPA_DEVICE const std::int32_t* table_row(const Wave& wave, std::int32_t sequence) const {
+    if (table_starts != nullptr) return block_tables + wave.uniform(table_starts + std::uint32_t(sequence));
+    return block_tables + std::int64_t{std::uint32_t(sequence)} * table_row_stride;
+  }
 };
 
 /// Of 8-bit caches, on the device; nullptr = 1.

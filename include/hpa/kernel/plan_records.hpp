@@ -108,6 +108,7 @@ enum class PlanError : std::int32_t {
   total_kv_tokens,
   block_id,
   table_width,
+  table_start,
   other_shape
 };
 inline constexpr std::int32_t no_error = 0x7fffffff;
@@ -131,6 +132,7 @@ constexpr Verdict verdict_of(PlanError error) {
               "a block id within a sequence's length is negative, or not below num_blocks"};
     case PlanError::table_width:
       return {Status::invalid_argument, "block_table_width", "less than plan's, and than a sequence's length takes"};
+    case PlanError::table_start: return {Status::invalid_argument, "table_starts", "the start of a sequence's entries is negative"};
     case PlanError::other_shape:
       return {Status::invalid_argument, "workspace",
               "decode was called with another shape, num_seqs, window, menu or partition size than plan"};

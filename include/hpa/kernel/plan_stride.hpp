@@ -15,6 +15,7 @@ namespace kernel {
 struct PlanParams {
   const std::int32_t* seq_lens;         // [num_seqs]
   const std::int32_t* query_start_loc;  // [num_seqs + 1] or nullptr
+  const std::int64_t* table_starts;     // [num_seqs] or nullptr
   std::int32_t num_seqs, max_query_len;
   std::int32_t window;  // keys that a row sees at most; the largest integer = no window
   std::int32_t block_size;
@@ -47,11 +48,13 @@ struct Request {
 /// What memory says of a sequence, loaded whether it is looked at or not: all loads of a lane are under way at once.
 struct RawRequest {
   std::int32_t seq_len, row_begin, row_end;
+  std::int64_t table_start;
 };
 
 HPA_DEVICE RawRequest load_request(const PlanParams& p, std::int32_t sequence) {
-  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1};
-  return {p.seq_lens[sequence], p.query_start_loc[sequence], p.query_start_loc[sequence + 1]};
+  const std::int64_t table_start = p.table_starts == nullptr ? 0 : p.table_starts[sequence];
+  if (p.query_start_loc == nullptr) return {p.seq_lens[sequence], sequence, sequence + 1, table_start};
+  return {p.seq_lens[sequence], p.query_start_loc[sequence], p.query_start_loc[sequence + 1], table_start};
 }
 
 /// The last entry of query_start_loc that counts: what follows it are zeros, the padding of a graph captured for more sequences.
@@ -76,6 +79,8 @@ HPA_DEVICE Request read_request(const PlanParams& p, const RawRequest& raw, cons
     request.error = PlanError::seq_len_above_max;
   else if (raw.seq_len > p.table_tokens)
     request.error = PlanError::seq_len_above_table;
+  else if (raw.table_start < 0)
+    request.error = PlanError::table_start;
   else
     request.seq_len = raw.seq_len;
   const std::int32_t first_end = request.seq_len - (p.ordered ? request.rows() - 1 : 0);  // where the first row's keys end
@@ -184,7 +189,7 @@ struct PlanStride {
       wave.refresh();
       wave.barrier();  // between clear_report() and report()
       Lane<Request> requests;
-      read(wave, p, first, requests, earlier);
+      read(wave, wave.template reread<PlanParams>(p), first, requests, earlier);  // else they are kept over the loop
       report(wave, p, first, requests);
       body(first, requests);
     }

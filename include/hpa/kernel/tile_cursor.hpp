@@ -122,7 +122,7 @@ class TileCursor {
       chunk.first_token = item.begin + (wave.index() + tiles_done_ * Waves) * tile_tokens;
       chunk.kv_head = work_.kv_head;
       tiles_done_ += chunk.count;
-      const std::int32_t* const row = params_.block_tables + item.sequence * params_.table_row_stride;
+      const std::int32_t* const row = params_.table_row(wave, item.sequence);
       wave.each([&](int lane) {
         const unsigned column = unsigned(chunk.first_token + lane * token_step) / unsigned(C::block_size);
         if (lane < chunk.count) chunk.blocks[lane] = wave.template load<std::int32_t>(row + column);
