@@ -137,9 +137,9 @@ class RandomCase {
     if (one_in(6)) spec.first_block_id = 70000;  // not 16 bits
     if (one_in(2)) return;
     const int in_16_bytes = per_16_bytes(spec.shape.kv);
-    const auto pieces = [&](int elements) { return elements * below(4); };
-    spec.padding = {pieces(8),           pieces(8), pieces(4),           pieces(4),           below(3), pieces(in_16_bytes),
-                    pieces(in_16_bytes), 0,         pieces(in_16_bytes), pieces(in_16_bytes), 0};
+    const auto vectors = [&](int elements) { return elements * below(4); };
+    spec.padding = {vectors(8),           vectors(8), vectors(4),           vectors(4),           below(3), vectors(in_16_bytes),
+                    vectors(in_16_bytes), 0,          vectors(in_16_bytes), vectors(in_16_bytes), 0};
   }
 
   static constexpr std::int64_t most_work = 60000;

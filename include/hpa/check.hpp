@@ -141,7 +141,7 @@ template <class Menu = default_menu>
 tuning::KernelShape decode_kernel_shape(const DecodeShape& shape, const Device& device) {
   tuning::KernelShape chosen;
   if (!check<Menu>(shape, device)) return chosen;
-  const bool fills_the_chip = kernel::partition_rule(shape, device).rows_fill_the_chip();
+  const bool fills_the_chip = kernel::partition_rule(shape, device).fills_the_chip();
   Menu::dispatch(shape, [&](auto config) {
     const tuning::Sizes sizes = tuning::sizes_of<decltype(config)>(tuning::rows_per_kv_head(shape));
     chosen = tuning::kernel_shape_of<typename Menu::Machine>(device, sizes, fills_the_chip);

@@ -95,7 +95,7 @@ inline Verdict check_merge_overlap(const MergeArgs& args) {
   return {};
 }
 
-/// Whether every piece of 8 elements lies on 16 bytes, in all states and in out.
+/// Whether every vector of 8 elements lies on 16 bytes, in all states and in out.
 inline bool merges_16_bytes(const MergeArgs& args) {
   const auto on_16_bytes = [](const kernel::RowView& view) {
     return aligned(view.data, 16) && view.row_stride % 16 == 0 && view.head_stride % 16 == 0;
@@ -120,8 +120,8 @@ Verdict launch_merge(const MergeArgs& args, const Device& device, Stream stream)
   params.num_states = args.num_states;
   params.num_rows = args.num_rows;
   params.num_heads = args.num_heads;
-  params.pieces = args.head_size / Elements;
-  const int y = int(kernel::ceil_div(std::int64_t{args.num_heads} * params.pieces, Kernel::waves * Machine::width));
+  params.vectors = args.head_size / Elements;
+  const int y = int(kernel::ceil_div(std::int64_t{args.num_heads} * params.vectors, Kernel::waves * Machine::width));
   return arch::launch<Kernel>({grid_x(args.num_rows, y, device, Kernel::shape.workgroups_per_unit), y}, params, stream);
 }
 

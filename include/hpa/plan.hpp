@@ -40,10 +40,10 @@ Verdict run_plan(const DecodeShape& shape, const Batch& batch, const Prepared& p
                                   shape.total_kv_tokens(),
                                   p.rule,
                                   p.stamp,
-                                  p.parts.header,
-                                  p.parts.items,
-                                  p.parts.split_rows,
-                                  p.parts.shares};
+                                  p.areas.header,
+                                  p.areas.items,
+                                  p.areas.split_rows,
+                                  p.areas.shares};
   return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     return batch.num_seqs <= kernel::PlanStride<Machine>::sequences ? launch_plan<Machine, true>(shape.split, params, stream)

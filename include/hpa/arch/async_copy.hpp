@@ -21,9 +21,11 @@ struct Strip {
   static_assert(RowBytes % 16 == 0 && RowStride >= RowBytes);
   static constexpr int bytes = Rows * RowBytes;
   static constexpr bool dense = RowBytes == RowStride;
-  static constexpr int pieces = bytes / 16, pieces_a_row = RowBytes / 16;
-  /// Where a piece of 16 bytes lies in memory.
-  static HPA_HOST_DEVICE constexpr int source_of(int piece) { return piece / pieces_a_row * RowStride + piece % pieces_a_row * 16; }
+  static constexpr int vectors = bytes / 16, vectors_per_row = RowBytes / 16;
+  /// Where a vector of 16 bytes lies in memory.
+  static HPA_HOST_DEVICE constexpr int source_of(int vector) {
+    return vector / vectors_per_row * RowStride + vector % vectors_per_row * 16;
+  }
 };
 
 }  // namespace arch

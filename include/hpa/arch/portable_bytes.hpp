@@ -46,8 +46,8 @@ HPA_HOST_DEVICE std::uint32_t narrow_one(float value) {
     const float size = float_of(bits_of(value) & 0x7fffffffu), clamped = size < largest ? size : largest;
     const std::uint32_t rebased = bits_of(clamped) - (std::uint32_t(127 - F::bias) << 23);
     const std::uint32_t normal = (rebased + (1u << (drop - 1)) - 1 + (rebased >> drop & 1)) >> drop;
-    constexpr float codes_a_unit = float_of(std::uint32_t(127 + F::bias - 1 + F::mantissa) << 23);
-    const std::uint32_t subnormal = bits_of(clamped * codes_a_unit + 8388608.f) & 0xffu;  // 2^23, likewise
+    constexpr float codes_per_unit = float_of(std::uint32_t(127 + F::bias - 1 + F::mantissa) << 23);
+    const std::uint32_t subnormal = bits_of(clamped * codes_per_unit + 8388608.f) & 0xffu;  // 2^23, likewise
     std::uint32_t code = clamped < smallest_normal ? subnormal : normal;
     code = value == value ? code : F::nan & 0x7fu;
     const bool signless = To == DType::e4m3_fnuz && code == 0;  // zero and NaN

@@ -81,8 +81,8 @@ struct CdnaProducts {
   static constexpr int width = 64;
   static constexpr DType prob_type = Instruction::type;  // of probabilities, and of values when they are multiplied
   static constexpr int rows = 16;                        // query rows of a tile
-  static constexpr int row_slots = 1;                    // sets of output products, one for each so many rows
-  static constexpr int slot_rows = 1;       // rows of a slot that a lane holds: float i of a product belongs to row i % slot_rows
+  static constexpr int row_sets = 1;                     // sets of output products, one for each so many rows
+  static constexpr int set_rows = 1;        // rows of a set that a lane holds: float i of a product belongs to row i % set_rows
   static constexpr int tile_tokens = 32;    // tokens of a tile
   static constexpr int score_products = 2;  // products that cover a tile's tokens
   static constexpr int product_tokens = 4;  // from a lane's token in one product to its token in the next
@@ -154,21 +154,21 @@ struct CdnaByteProducts : CdnaProducts<Instruction, Codec> {
 /// The machine's choice.
 template <class Machine, class Instruction, class ByteInstruction, DType Query, DType Kv>
 using CdnaProductsOf = std::conditional_t<Machine::multiplies(Query, Kv),
-                                          CdnaByteProducts<Instruction, ByteInstruction, layout::Codec<Machine, Kv, Query>>,
-                                          CdnaProducts<Instruction, layout::Codec<Machine, Kv, Query>>>;
+                                          CdnaByteProducts<Instruction, ByteInstruction, layout::Codec<Machine, Query, Kv>>,
+                                          CdnaProducts<Instruction, layout::Codec<Machine, Query, Kv>>>;
 
 /// FP8 values are multiplied as f16, whatever the query is: it holds every one of them, and probabilities better than bf16 does, and
 /// NVIDIA's chips widen to it at once. i8 may have scales that f16 does not hold.
 constexpr DType output_type(DType query, DType kv) { return size_of(kv) == 1 && kv != DType::i8 ? DType::f16 : query; }
 
-/// S^T = K Q^T and O^T = V^T P^T by m16n8k16 products, eight query rows a slot. Lane = (r = lane / 4, c = lane % 4).
+/// S^T = K Q^T and O^T = V^T P^T by m16n8k16 products, eight query rows a set. Lane = (r = lane / 4, c = lane % 4).
 ///
 ///   keys     A: tokens token_of(r, 0) and token_of(r, 1), elements 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a step of 16; of 8-bit elements
 ///               4 c .. 4 c + 4, two steps an operand
-///   query    B: row r of the slot, the same elements
-///   scores   D: the same tokens, rows 2 c and 2 c + 1 of the slot
+///   query    B: row r of the set, the same elements
+///   scores   D: the same tokens, rows 2 c and 2 c + 1 of the set
 ///   values   A: elements 16 dim + r and + 8 in step `dim` of output(), tokens 4 c .. 4 c + 4
-///   output   D: the same elements, rows 2 c and 2 c + 1 of the slot
+///   output   D: the same elements, rows 2 c and 2 c + 1 of the set
 ///
 /// So numbered, the eight keys of a matrix lie in eight different bank groups of LDS, a lane's values are 8 bytes of a row, and a
 /// lane's output rows are its score rows. Packed scores become the output product's operand by a transpose of 8x8 matrices.
@@ -180,16 +180,16 @@ struct WarpProducts {
   static constexpr int width = 32;
   static constexpr int rows = Rows;
   static constexpr DType prob_type = OutputInstruction::type;
-  static constexpr int rows_a_slot = 8;
-  static constexpr int row_slots = Rows / rows_a_slot;
-  static constexpr int slot_rows = 2;
+  static constexpr int rows_per_set = 8;
+  static constexpr int row_sets = Rows / rows_per_set;
+  static constexpr int set_rows = 2;
   static constexpr int tile_tokens = 16;
   static constexpr int score_products = 1;
   static constexpr int element_step = 16;
   static constexpr int dim_step = 16;
   static constexpr int key_steps = 16 / Codec::bits;
   static constexpr int key_words = 4, key_run = 32 / Codec::bits;
-  static constexpr int query_words = 2, query_run = 32 / Codec::bits;  // of a slot
+  static constexpr int query_words = 2, query_run = 32 / Codec::bits;  // of a set
   static constexpr int value_words = 8 * Codec::bits / 32, value_run = 4;
   static constexpr int prob_words = 2, output_run = 1;
 
@@ -202,7 +202,7 @@ struct WarpProducts {
   static HPA_HOST_DEVICE constexpr Place key_matrix_row(int lane) {
     return {token_of(lane % 8, lane / 8 % 2), 128 / Codec::bits * (lane / 16)};
   }
-  /// Of slot 0; the other slots' rows come after.
+  /// Of set 0; the other sets' rows come after.
   static HPA_HOST_DEVICE constexpr Place query_at(int lane, int step, int i) {
     if constexpr (Codec::bits == 8) return {lane / 4, step * element_step + 4 * (lane % 4) + i};
     return {lane / 4, step * element_step + 2 * (lane % 4) + i % 2 + 8 * (i / 2)};
@@ -212,7 +212,7 @@ struct WarpProducts {
   static HPA_HOST_DEVICE constexpr Place value_at(int lane, int dim, int i) {
     return {4 * (lane % 4) + i % 4, dim_step * dim + (lane / 4 + 8 * (i / 4))};
   }
-  static HPA_HOST_DEVICE constexpr int output_row(int lane, int slot, int i) { return 8 * slot + 2 * (lane % 4) + i % 2; }
+  static HPA_HOST_DEVICE constexpr int output_row(int lane, int set, int i) { return 8 * set + 2 * (lane % 4) + i % 2; }
   static HPA_HOST_DEVICE constexpr int output_element(int lane, int dim, int i) {
     return dim_step * dim + (lane / 4 + 8 * (i / 2));
   }

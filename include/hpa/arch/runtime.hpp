@@ -46,14 +46,14 @@ inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream s
 /// A number for each device, 0 at first. Devices that it has no place for read 0 for ever.
 class DeviceMemo {
  public:
-  std::uint32_t of(int ordinal) const { return inside(ordinal) ? numbers_[ordinal].load(std::memory_order_relaxed) : 0; }
+  std::uint32_t of(int ordinal) const { return in_range(ordinal) ? numbers_[ordinal].load(std::memory_order_relaxed) : 0; }
   void set(int ordinal, std::uint32_t number) {
-    if (inside(ordinal)) numbers_[ordinal].store(number, std::memory_order_relaxed);
+    if (in_range(ordinal)) numbers_[ordinal].store(number, std::memory_order_relaxed);
   }
 
  private:
   static constexpr int devices = 64;
-  static bool inside(int ordinal) { return ordinal >= 0 && ordinal < devices; }
+  static bool in_range(int ordinal) { return ordinal >= 0 && ordinal < devices; }
   std::atomic<std::uint32_t> numbers_[devices] = {};
 };
 

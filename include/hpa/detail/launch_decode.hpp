@@ -51,14 +51,13 @@ inline constexpr Verdict no_kernel_shape{Status::unsupported, "shape", "no kerne
 template <class Machine, class C>
 Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   Verdict verdict = no_kernel_shape;
-  tuning::visit_kernel_shape<Machine, C>(
-      p.device, tuning::rows_per_kv_head(shape), p.rule.rows_fill_the_chip(), [&](auto constant) {
-        using Shaped = kernel::Shaped<C, decltype(constant)>;
-        if constexpr (Machine::copies_to_lds)
-          verdict = launch_ring<kernel::RingKernel<Machine, Shaped>, Shaped>(shape, args, p, stream);
-        else
-          verdict = launch_tiles<kernel::DecodeKernel<Machine, Shaped>, Shaped>(shape, args, p, stream);
-      });
+  tuning::visit_kernel_shape<Machine, C>(p.device, tuning::rows_per_kv_head(shape), p.rule.fills_the_chip(), [&](auto constant) {
+    using Shaped = kernel::Shaped<C, decltype(constant)>;
+    if constexpr (Machine::copies_to_lds)
+      verdict = launch_ring<kernel::RingKernel<Machine, Shaped>, Shaped>(shape, args, p, stream);
+    else
+      verdict = launch_tiles<kernel::DecodeKernel<Machine, Shaped>, Shaped>(shape, args, p, stream);
+  });
   return verdict;
 }
 
@@ -68,17 +67,17 @@ template <class Machine, int HeadSize, DType Out, Features Can, int RowWaves>
 Verdict launch_reduce(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   using Reduce = kernel::ReduceKernel<Machine, HeadSize, Out, Can, RowWaves>;
   constexpr int few = 4;
-  const int y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_a_wave));
+  const int y = int(kernel::ceil_div(shape.num_heads, Reduce::heads_per_wave));
   const std::int64_t work = kernel::ceil_div(p.layout.max_split_rows, Reduce::rows);
   const std::int64_t beside = std::max<std::int64_t>(p.device.compute_units / y, kernel::ceil_div(work, few));
   const int x = Reduce::rows > 1 ? int(std::min(work, beside)) : grid_x(work, y, p.device, Reduce::shape.workgroups_per_unit);
   return arch::launch<Reduce>(
-      {x, y}, {finish_params<Can>(shape, args), result_view(shape, args, p), p.parts.header, p.parts.split_rows, p.stamp}, stream);
+      {x, y}, {finish_params<Can>(shape, args), result_view(shape, args, p), p.areas.header, p.areas.split_rows, p.stamp}, stream);
 }
 
 template <class Machine, int HeadSize, DType Out, Features Can>
 Verdict run_reduce(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
-  return p.rule.rows_fill_the_chip()
+  return p.rule.fills_the_chip()
              ? launch_reduce<Machine, HeadSize, Out, Can, 1>(shape, args, p, stream)
              : launch_reduce<Machine, HeadSize, Out, Can, Machine::Tuning::reduce_row_waves>(shape, args, p, stream);
 }
@@ -88,7 +87,7 @@ Verdict run_decode([[maybe_unused]] const DecodeShape& shape, [[maybe_unused]] c
                    [[maybe_unused]] const Prepared& p, [[maybe_unused]] Stream stream) {
   if constexpr (tuning::has_kernel<Machine, C>) {
     if (Verdict v = launch_decode<Machine, C>(shape, args, p, stream); !v) return v;
-    if (p.layout.max_slots == 0) return {};
+    if (p.layout.max_partials == 0) return {};
     return run_reduce<Machine, C::head_size, C::query, kernel::reduce_features(C::features)>(shape, args, p, stream);
   } else {
     return no_kernel_shape;

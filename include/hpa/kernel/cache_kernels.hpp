@@ -51,11 +51,11 @@ struct AppendKernel {
                 "a lane's elements of K lie together, those of V apart");
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
-    const int pieces = p.num_kv_heads * (p.head_size / x);
+    const int vectors = p.num_kv_heads * (p.head_size / x);
     each_token<waves>(wave, p, [&](std::int32_t token, const Slot& slot) {
       wave.each([&](int lane) {
-        for (int piece = lane; piece < pieces; piece += M::width) {
-          const int head = piece / (p.head_size / x), element = piece % (p.head_size / x) * x;
+        for (int vector = lane; vector < vectors; vector += M::width) {
+          const int head = vector / (p.head_size / x), element = vector % (p.head_size / x) * x;
           write_key(p, token, head, element, slot);
           write_value(p, token, head, element, slot);
         }
@@ -66,17 +66,17 @@ struct AppendKernel {
  private:
   static HPA_DEVICE void write_key(const Params& p, std::int32_t token, int head, int element, const Slot& slot) {
     char* const slab = const_cast<char*>(p.key_cache.head(head).slab(slot.block));
-    const auto piece = Wave::template load<Words<4>>(p.key.at(token, head) + 2 * element);
-    Wave::store(slab + Layout::key_offset(p.block_size, slot.offset, element), piece);
+    const auto vector = Wave::template load<Words<4>>(p.key.at(token, head) + 2 * element);
+    Wave::store(slab + Layout::key_offset(p.block_size, slot.offset, element), vector);
   }
 
   static HPA_DEVICE void write_value(const Params& p, std::int32_t token, int head, int element, const Slot& slot) {
     char* const slab = const_cast<char*>(p.value_cache.head(head).slab(slot.block));
-    const auto piece = Wave::template load<Words<4>>(p.value.at(token, head) + 2 * element);
+    const auto vector = Wave::template load<Words<4>>(p.value.at(token, head) + 2 * element);
     HPA_UNROLL
     for (int i = 0; i < x; ++i)
       Wave::store(slab + Layout::value_offset(p.block_size, slot.offset, element + i),
-                  std::uint16_t(piece.word[i / 2] >> (16 * (i % 2))));
+                  std::uint16_t(vector.word[i / 2] >> (16 * (i % 2))));
   }
 };
 
@@ -145,66 +145,66 @@ struct QuantiseKernel {
   template <class Store>
   static HPA_DEVICE void write(const Wave& wave, const Params& p, const RowView& rows, std::int32_t token, const Slot& slot,
                                const float* scales, const KvView& token_scales, Store&& store) {
-    const RowLanes share(p.head_size);
+    const RowLanes row_lanes(p.head_size);
     const auto load = [&](int head, int run) {
       return Wave::template load<Words<4>>(rows.at(token, head) + 2 * (run * run_length));
     };
-    for (int first_head = 0; first_head < p.num_kv_heads; first_head += share.rows) {
-      Lane<Words<4>> piece;  // the lane's first run
+    for (int first_head = 0; first_head < p.num_kv_heads; first_head += row_lanes.rows) {
+      Lane<Words<4>> vector;  // the lane's first run
       Lane<float> scale;
       wave.each([&](int lane) {
-        const int head = share.head(lane, first_head, p.num_kv_heads);
-        piece[lane] = {};
+        const int head = row_lanes.head(lane, first_head, p.num_kv_heads);
+        vector[lane] = {};
         scale[lane] = 1.f;
         if (head == p.num_kv_heads) return;
-        piece[lane] = load(head, share.first_run(lane));
+        vector[lane] = load(head, row_lanes.first_run(lane));
         if (scales != nullptr) scale[lane] = Wave::template load<float>(scales + head * p.scale_stride);
       });
       if constexpr (TokenScales) {
         wave.each([&](int lane) {
-          const int head = share.head(lane, first_head, p.num_kv_heads);
-          scale[lane] = largest(piece[lane]);
+          const int head = row_lanes.head(lane, first_head, p.num_kv_heads);
+          scale[lane] = largest(vector[lane]);
           if (head == p.num_kv_heads) return;
-          for (int run = share.first_run(lane) + share.lanes; run < share.runs; run += share.lanes)
+          for (int run = row_lanes.first_run(lane) + row_lanes.lanes; run < row_lanes.runs; run += row_lanes.lanes)
             scale[lane] = larger(scale[lane], largest(load(head, run)));
         });
-        for (int by = 1; by < share.lanes; by *= 2) {
-          const Lane<float> other = wave.shuffle(scale, [&](int lane) { return share.neighbour(lane, by); });
+        for (int by = 1; by < row_lanes.lanes; by *= 2) {
+          const Lane<float> other = wave.shuffle(scale, [&](int lane) { return row_lanes.neighbour(lane, by); });
           wave.each([&](int lane) { scale[lane] = larger(scale[lane], other[lane]); });
         }
         wave.each([&](int lane) {
-          const int head = share.head(lane, first_head, p.num_kv_heads);
+          const int head = row_lanes.head(lane, first_head, p.num_kv_heads);
           scale[lane] = M::quotient(scale[lane], 127.f);
-          if (head == p.num_kv_heads || share.first_run(lane) != 0) return;
+          if (head == p.num_kv_heads || row_lanes.first_run(lane) != 0) return;
           Wave::store(const_cast<char*>(token_scales.head(head).slab(slot.block)) + 4 * slot.offset, scale[lane]);
         });
       }
       wave.each([&](int lane) {
-        const int head = share.head(lane, first_head, p.num_kv_heads);
+        const int head = row_lanes.head(lane, first_head, p.num_kv_heads);
         if (head == p.num_kv_heads) return;
-        for (int run = share.first_run(lane); run < share.runs; run += share.lanes) {
-          const Words<4> elements = run < share.lanes ? piece[lane] : load(head, run);
+        for (int run = row_lanes.first_run(lane); run < row_lanes.runs; run += row_lanes.lanes) {
+          const Words<4> elements = run < row_lanes.lanes ? vector[lane] : load(head, run);
           store(head, run * run_length, Words<2>{{quantised(elements, 0, scale[lane]), quantised(elements, 4, scale[lane])}});
         }
       });
     }
   }
 
-  static HPA_DEVICE float element(const Words<4>& piece, int i) {
-    return Format<Query>::decode(piece.word[i / 2] >> (16 * (i % 2)) & 0xffffu);
+  static HPA_DEVICE float element(const Words<4>& vector, int i) {
+    return Format<Query>::decode(vector.word[i / 2] >> (16 * (i % 2)) & 0xffffu);
   }
 
-  static HPA_DEVICE std::uint32_t quantised(const Words<4>& piece, int first, float scale) {
-    const auto scaled = [&](int i) { return M::quotient(element(piece, first + i), scale); };
+  static HPA_DEVICE std::uint32_t quantised(const Words<4>& vector, int first, float scale) {
+    const auto scaled = [&](int i) { return M::quotient(element(vector, first + i), scale); };
     return M::template narrow<Kv>(scaled(0), scaled(1), scaled(2), scaled(3));
   }
 
   static HPA_DEVICE float larger(float a, float b) { return b > a ? b : a; }
   /// The largest magnitude. NaN does not count.
-  static HPA_DEVICE float largest(const Words<4>& piece) {
+  static HPA_DEVICE float largest(const Words<4>& vector) {
     float most = 0.f;
     HPA_UNROLL
-    for (int i = 0; i < run_length; ++i) most = larger(most, __builtin_fabsf(element(piece, i)));
+    for (int i = 0; i < run_length; ++i) most = larger(most, __builtin_fabsf(element(vector, i)));
     return most;
   }
 };
@@ -242,14 +242,14 @@ struct CopyBlocksKernel {
   }
 
  private:
-  template <class Piece>
+  template <class Vector>
   static HPA_DEVICE void copy_slab(const Wave& wave, const KvView& cache, std::int32_t from, std::int32_t to, int bytes) {
-    constexpr int piece = int(sizeof(Piece));
+    constexpr int vector_bytes = int(sizeof(Vector));
     const char* const source = cache.head(wave.workgroup_y()).slab(from);
     char* const target = const_cast<char*>(cache.head(wave.workgroup_y()).slab(to));
     wave.each([&](int lane) {
-      for (int at = lane * piece; at < bytes; at += M::width * piece)
-        Wave::store(target + at, Wave::template load<Piece>(source + at));
+      for (int at = lane * vector_bytes; at < bytes; at += M::width * vector_bytes)
+        Wave::store(target + at, Wave::template load<Vector>(source + at));
     });
   }
 };

@@ -76,8 +76,8 @@ struct DecodeParamsOf : DecodeParams,
 
 /// What products of query and key are multiplied with, besides the scale of the call.
 template <class C, class Wave>
-HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
-                             [[maybe_unused]] std::int32_t kv_head) {
+HPA_DEVICE float logit_factor([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
+                              [[maybe_unused]] std::int32_t kv_head) {
   if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
     if (scales.k_scale != nullptr) return wave.uniform(scales.k_scale + kv_head * scales.stride);
@@ -87,8 +87,8 @@ HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]]
 
 /// What sums of values are multiplied with.
 template <class C, class Wave>
-HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
-                             [[maybe_unused]] std::int32_t kv_head) {
+HPA_DEVICE float value_factor([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
+                              [[maybe_unused]] std::int32_t kv_head) {
   if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
     if (scales.v_scale != nullptr) return arch::drop_payload(wave.uniform(scales.v_scale + kv_head * scales.stride));

@@ -17,7 +17,7 @@ struct Visible {
   HPA_HOST_DEVICE std::uint32_t mask(int token) const { return std::uint32_t(((token - end) & ~(token - begin)) >> 31); }
   /// Of a tile at `first`, counted from the tile's first token.
   HPA_HOST_DEVICE Visible from(int first) const { return {begin - first, end - first}; }
-  HPA_HOST_DEVICE bool whole(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
+  HPA_HOST_DEVICE bool covers(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
 };
 
 /// The same where a tree mask may leave new tokens out: those from `first_new` on are seen when their bit is set.
@@ -75,7 +75,7 @@ struct TileFeatures {
   bool alibi;
   Visible all;  // tokens that every row of the sequence sees
 
-  HPA_DEVICE bool all_seen(int first, int tile_tokens) const { return all.from(first).whole(tile_tokens); }
+  HPA_DEVICE bool all_seen(int first, int tile_tokens) const { return all.from(first).covers(tile_tokens); }
 };
 
 /// The features of a call, of which those that C's kernels lack are off, and the compiler knows that they are.

@@ -15,28 +15,28 @@ namespace kernel {
 /// Balanced: rows laid end to end are cut into `shares` of equal cost.
 struct PartitionRule {
   int fixed = 0;                    // tokens a partition whatever the length; 0 = by the rest
-  int rows = 1;                     // (sequence, KV head) pairs that the shape allows
+  int sequence_heads = 1;           // (sequence, KV head) pairs that the shape allows
   int compute_units = 1;            // of the chip
-  std::uint32_t share_of_rows = 0;  // rows / compute_units in units of 2^-32, rounded up; where rows do not fill the chip
-  int whole_row_tokens = 4096;
+  std::uint32_t fill_fraction = 0;  // sequence_heads / compute_units in units of 2^-32, rounded up; where rows do not fill the chip
+  int whole_sequence_tokens = 4096;
   int long_partition = 2048;
   int min_partition = 128;
-  int min_saving = 0;  // a cut that takes fewer tokens off a workgroup is not made
-  int shares = 0;      // balanced: workgroups a (KV head, pass over its query rows), each with one share; 0 = by length
-  int row_cost = 0;    // balanced: what a row costs beside its tokens, in tokens
+  int min_saving = 0;     // a cut that takes fewer tokens off a workgroup is not made
+  int shares = 0;         // balanced: workgroups a (KV head, pass over its query rows), each with one share; 0 = by length
+  int sequence_cost = 0;  // balanced: what a row costs beside its tokens, in tokens
   static constexpr int max_long_partitions = 64;  // of a row in a batch that fills the chip: longer rows get longer partitions
 
-  HPA_HOST_DEVICE constexpr bool rows_fill_the_chip() const { return rows >= compute_units; }
+  HPA_HOST_DEVICE constexpr bool fills_the_chip() const { return sequence_heads >= compute_units; }
 
   HPA_HOST_DEVICE constexpr std::int64_t tokens(std::int64_t seq_len) const {
     if (fixed > 0) return fixed;
-    if (rows_fill_the_chip()) {
-      if (seq_len <= whole_row_tokens) return whole_row_tokens;
+    if (fills_the_chip()) {
+      if (seq_len <= whole_sequence_tokens) return whole_sequence_tokens;
       return power_of_two_from(long_partition, ceil_div(seq_len, max_long_partitions));
     }
     // At least a workgroup's fair share, without a division: the product is that share or up to one less.
-    std::int64_t cut = power_of_two_from(min_partition, std::int64_t(std::uint64_t(seq_len) * share_of_rows >> 32));
-    if (cut * compute_units < seq_len * rows) cut *= 2;
+    std::int64_t cut = power_of_two_from(min_partition, std::int64_t(std::uint64_t(seq_len) * fill_fraction >> 32));
+    if (cut * compute_units < seq_len * sequence_heads) cut *= 2;
     return seq_len - cut < min_saving ? power_of_two_from(cut, seq_len) : cut;
   }
 
@@ -51,18 +51,18 @@ struct PartitionRule {
   /// At least partitions(seq_len) for every seq_len up to `max_seq_len`; sizes the workspace.
   constexpr std::int64_t max_partitions(std::int64_t max_seq_len) const {
     if (fixed > 0) return ceil_div(max_seq_len, fixed);
-    if (!rows_fill_the_chip() && max_seq_len - max(min_partition, fair_share(max_seq_len)) < min_saving) return 1;
-    if (!rows_fill_the_chip()) return min(ceil_div(compute_units, rows), ceil_div(max_seq_len, min_partition));
-    if (max_seq_len <= whole_row_tokens) return 1;
+    if (!fills_the_chip() && max_seq_len - max(min_partition, fair_tokens(max_seq_len)) < min_saving) return 1;
+    if (!fills_the_chip()) return min(ceil_div(compute_units, sequence_heads), ceil_div(max_seq_len, min_partition));
+    if (max_seq_len <= whole_sequence_tokens) return 1;
     return min(max_long_partitions, ceil_div(max_seq_len, long_partition));
   }
 
   /// At most tokens(seq_len) for every row that is cut.
-  constexpr std::int64_t min_tokens() const { return fixed > 0 ? fixed : rows_fill_the_chip() ? long_partition : min_partition; }
+  constexpr std::int64_t min_tokens() const { return fixed > 0 ? fixed : fills_the_chip() ? long_partition : min_partition; }
 
  private:
   /// Tokens of every workgroup if all rows were as long. seq_len less this never falls as seq_len grows.
-  constexpr std::int64_t fair_share(std::int64_t seq_len) const { return ceil_div(seq_len * rows, compute_units); }
+  constexpr std::int64_t fair_tokens(std::int64_t seq_len) const { return ceil_div(seq_len * sequence_heads, compute_units); }
   static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
   static constexpr std::int64_t max(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
   /// The smallest power of two that is at least both; `start` is one, and `at_least` below 2^32.
@@ -80,7 +80,7 @@ struct alignas(16) Item {
   std::int32_t query_row;  // the sequence's first row of query, out and lse
   std::int32_t begin, end;
   std::int32_t
-      slot;  // partial result of the first row, the others behind it; negative = the rows' only item, which writes the output
+      partial;  // partial result of the first row, the others behind it; negative = the rows' only item, which writes the output
   std::int32_t seq_len;
   std::int32_t rows;  // query rows of the sequence
   std::int32_t unused;
@@ -93,9 +93,9 @@ struct alignas(16) Item {
   HPA_HOST_DEVICE bool lies_outside() const { return begin == end && seq_len > 0; }
 };
 
-/// A row whose partials slot, slot + step, .. the reduce kernel merges, in that order.
+/// A row whose partials partial, partial + step, .. the reduce kernel merges, in that order.
 struct alignas(16) SplitRow {
-  std::int32_t query_row, slot, partitions, step;
+  std::int32_t query_row, partial, partitions, step;
 };
 
 /// What the device can find wrong. The smallest (sequence, error) of a step is kept.

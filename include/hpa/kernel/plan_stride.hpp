@@ -111,19 +111,19 @@ HPA_DEVICE void check_against_earlier(const PlanParams& p, Request& request, con
   }
 }
 
-/// An item of a request: tokens [begin, begin + tokens), with the partial result of index `slot`, or none if negative.
+/// An item of a request: tokens [begin, begin + tokens), with the partial result of index `partial`, or none if negative.
 HPA_DEVICE Item item_of(const PlanParams& p, const Request& request, std::int32_t sequence, std::int32_t begin, std::int32_t tokens,
-                        std::int32_t slot) {
-  return {sequence,        request.query_row, begin, begin + tokens, slot < 0 ? -1 : slot * p.max_query_len,
+                        std::int32_t partial) {
+  return {sequence,        request.query_row, begin, begin + tokens, partial < 0 ? -1 : partial * p.max_query_len,
           request.seq_len, request.rows(),    0};
 }
 
-/// Its rows, if it was cut into items whose partial results have the indices `slot` and on.
-HPA_DEVICE void write_split_rows(const PlanParams& p, const Request& request, std::int32_t index, std::int32_t slot,
+/// Its rows, if it was cut into items whose partial results have the indices `partial` and on.
+HPA_DEVICE void write_split_rows(const PlanParams& p, const Request& request, std::int32_t index, std::int32_t partial,
                                  std::int32_t partitions) {
   HPA_DO_NOT_UNROLL
   for (std::int32_t row = 0; row < request.rows(); ++row)
-    p.split_rows[index + row] = {request.query_row + row, slot * p.max_query_len + row, partitions, p.max_query_len};
+    p.split_rows[index + row] = {request.query_row + row, partial * p.max_query_len + row, partitions, p.max_query_len};
 }
 
 /// The sequences that a workgroup holds at a time, one a lane.
@@ -134,7 +134,7 @@ struct PlanStride {
   using Lane = typename M::template Lane<T>;
   static constexpr tuning::PlanShape numbers = M::Tuning::plan_kernel_shape();
   static constexpr int waves = numbers.kernel.waves, sequences = waves * M::width;
-  static constexpr int shares = numbers.shares;  // workgroups that hold the same stride, and write for different waves of it
+  static constexpr int writers = numbers.writers;  // workgroups that hold the same stride, and write for different waves of it
   template <class T>
   using Scan = BlockScan<M, T, waves>;
   /// What the sequences before a workgroup's own come to, and those after.
@@ -143,22 +143,23 @@ struct PlanStride {
     T before, after;
     HPA_HOST_DEVICE constexpr Others operator+(const Others& o) const { return {before + o.before, after + o.after}; }
   };
-  /// Of the scans of read_own() and of T.
+  /// Of the scans of read_sequences() and of T.
   template <bool OneStride, class T>
   static constexpr int lds_bytes() {
     constexpr int earlier = Scan<Earlier>::lds_bytes, sums = Scan<std::conditional_t<OneStride, T, Others<T>>>::lds_bytes;
     return earlier > sums ? earlier : sums;
   }
 
-  static constexpr int workgroups(int num_seqs) { return num_seqs == 0 ? 1 : (num_seqs - 1) / (sequences / shares) + 1; }
+  static constexpr int workgroups(int num_seqs) { return num_seqs == 0 ? 1 : (num_seqs - 1) / (sequences / writers) + 1; }
   /// The first of this workgroup.
-  static HPA_DEVICE std::int32_t own(const Wave& wave) { return wave.workgroup_x() / shares * sequences; }
-  static HPA_DEVICE bool writes(const Wave& wave) { return wave.index() / (waves / shares) == wave.workgroup_x() % shares; }
+  static HPA_DEVICE std::int32_t first_sequence(const Wave& wave) { return wave.workgroup_x() / writers * sequences; }
+  static HPA_DEVICE bool writes(const Wave& wave) { return wave.index() / (waves / writers) == wave.workgroup_x() % writers; }
 
   /// Reads the workgroup's own sequences. What value(request) of all others comes to; with `OneStride` there are no others, and no report.
   template <bool OneStride, class T, class Value>
-  static HPA_DEVICE Others<T> read_own(Wave& wave, const PlanParams& p, Lane<Request>& requests, [[maybe_unused]] Value&& value) {
-    const std::int32_t first = own(wave);
+  static HPA_DEVICE Others<T> read_sequences(Wave& wave, const PlanParams& p, Lane<Request>& requests,
+                                             [[maybe_unused]] Value&& value) {
+    const std::int32_t first = first_sequence(wave);
     Earlier earlier{};
     if constexpr (OneStride) {
       read(wave, p, first, requests, earlier);
@@ -187,10 +188,10 @@ struct PlanStride {
     HPA_DO_NOT_UNROLL
     for (; first < end; first += sequences) {
       wave.refresh();
-      wave.barrier();  // between clear_report() and report()
+      wave.barrier();  // between clear_report() and report_errors()
       Lane<Request> requests;
       read(wave, wave.template reread<PlanParams>(p), first, requests, earlier);  // else they are kept over the loop
-      report(wave, p, first, requests);
+      report_errors(wave, p, first, requests);
       body(first, requests);
     }
   }
@@ -242,7 +243,7 @@ struct PlanStride {
     earlier = earlier + sum;
   }
 
-  /// The first workgroup reads all sequences and reports for all. A barrier lies between this and report().
+  /// The first workgroup reads all sequences and reports for all. A barrier lies between this and report_errors().
   static HPA_DEVICE void clear_report(const Wave& wave, const PlanParams& p) {
     if (wave.workgroup_x() == 0 && wave.index() == 0)
       wave.each([&](int lane) {
@@ -252,7 +253,7 @@ struct PlanStride {
       });
   }
   /// To be called once for each stride. Sequences that decode computes are those that are left: a batch of nothing else costs one ballot.
-  static HPA_DEVICE void report(const Wave& wave, const PlanParams& p, std::int32_t first, const Lane<Request>& requests) {
+  static HPA_DEVICE void report_errors(const Wave& wave, const PlanParams& p, std::int32_t first, const Lane<Request>& requests) {
     if (wave.workgroup_x() != 0) return;
     Lane<bool> other, skipped, in_error;
     wave.each([&](int lane) {

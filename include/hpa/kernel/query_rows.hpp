@@ -28,8 +28,8 @@ struct QueryRows {
   GqaRatio gqa;
 
   /// `count` is not positive when the part has no rows of this item.
-  static HPA_DEVICE QueryRows of(std::int32_t kv_head, std::int32_t part, const GqaRatio& gqa, const Item& item) {
-    const std::int32_t first = part * Rows, left = (C::can(Features::query_rows) ? gqa.ratio * item.rows : gqa.ratio) - first;
+  static HPA_DEVICE QueryRows of(std::int32_t kv_head, std::int32_t pass, const GqaRatio& gqa, const Item& item) {
+    const std::int32_t first = pass * Rows, left = (C::can(Features::query_rows) ? gqa.ratio * item.rows : gqa.ratio) - first;
     return {kv_head * gqa.ratio + (C::can(Features::query_rows) ? 0 : first), first, left < Rows ? left : Rows, gqa};
   }
 
@@ -39,7 +39,7 @@ struct QueryRows {
     return {query_row, first_head + index - query_row * gqa.ratio};
   }
   /// Rows past the last are read as the last one's, so that nothing is masked.
-  HPA_DEVICE RowPlace inside(int row) const { return at(row < count ? row : count - 1); }
+  HPA_DEVICE RowPlace clamped(int row) const { return at(row < count ? row : count - 1); }
 };
 
 }  // namespace kernel

@@ -26,8 +26,8 @@ struct RowView {
 struct ResultView {
   RowView out;
   float* lse;        // [num_rows, num_heads] or nullptr
-  float* partial;    // [slots, num_heads, head_size]
-  RowState* states;  // [slots, num_heads]
+  float* partials;   // [partials, num_heads, head_size]
+  RowState* states;  // [partials, num_heads]
   std::int32_t num_heads;
 };
 
@@ -94,11 +94,11 @@ HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Fi
 template <class M, class C, class Finish, class Floats4>
 HPA_DEVICE void store_item(const ResultView& result, const Finish& finish, const Item& item, const RowPlace& row, int element,
                            const Floats4& sum, const RowState& state) {
-  if (item.slot < 0)
+  if (item.partial < 0)
     return store_result<M, C::query>(result, finish, item.query_row + row.query_row, row.head, element, sum, state);
-  const std::int64_t partial = std::int64_t(item.slot + row.query_row) * result.num_heads + row.head;
-  M::Wave::store(result.partial + partial * C::head_size + element, sum);
-  if (element == 0) M::Wave::store(result.states + partial, state);
+  const std::int64_t at = std::int64_t(item.partial + row.query_row) * result.num_heads + row.head;
+  M::Wave::store(result.partials + at * C::head_size + element, sum);
+  if (element == 0) M::Wave::store(result.states + at, state);
 }
 
 }  // namespace kernel

@@ -2,7 +2,7 @@
 // filled from one item to the next; one barrier an item, for the merge.
 #pragma once
 
-#include "hpa/kernel/ring_stream.hpp"
+#include "hpa/kernel/ring_tiles.hpp"
 #include "hpa/kernel/wave_merge.hpp"
 
 namespace hpa {
@@ -31,7 +31,7 @@ struct RingKernel {
   static constexpr bool starts_early = true;
   static constexpr tuning::KernelShape shape = C::shape;
   static constexpr int waves = shape.waves;
-  using Stream = RingStream<M, C>;
+  using Tiles = RingTiles<M, C>;
   using Merge = WaveMerge<M, C, waves, Products::rows, PaddedRows>;
   // With two merge buffers the waves of an item need not wait until the item before has been read.
   static constexpr int merge_buffers = Products::rows == 8 ? 2 : 1;
@@ -39,10 +39,10 @@ struct RingKernel {
   static constexpr bool query_is_early = Products::rows == 8;
 
   struct PlainLds {
-    typename Stream::Ring rings[waves];
+    typename Tiles::Ring rings[waves];
     typename Merge::Outputs outputs[merge_buffers];
     typename Merge::States states[merge_buffers];
-    typename Stream::Bookkeeping bookkeeping[waves];
+    typename Tiles::Bookkeeping bookkeeping[waves];
   };
   struct RowFactsLds : PlainLds {
     RowFacts facts[waves][Products::rows];  // each wave's own, so that none waits for another
@@ -62,17 +62,17 @@ struct RingKernel {
     }
     // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries may not, and of the
     // caches only what DecodeArgs::allow_early_kv_loads promises.
-    typename Stream::Cursor cursor(wave, p, list, work);
+    typename Tiles::Cursor cursor(wave, p, list, work);
     const int early = p.allow_early_kv_loads ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
-    Stream stream(wave, lds(wave).rings, lds(wave).bookkeeping, cursor);
+    Tiles ring(wave, lds(wave).rings, lds(wave).bookkeeping, cursor);
     Work next = list.next_or(wave, p, work);  // where the list stands
-    stream.open(wave, early);
+    ring.open(wave, early);
     QueryRegisters<M, C> query, next_query;
     request_query(wave, p, work, query);
     for (int buffer = 0;; buffer = buffer + 1 == merge_buffers ? 0 : buffer + 1) {
       const bool last = list.at_end();
       const Work after_next = list.next_or(wave, p, next);
-      decode_item(wave, p, work, query, stream, buffer, [&] {
+      decode_item(wave, p, work, query, ring, buffer, [&] {
         if (!last) request_query(wave, p, next, next_query);
       });
       if (last) return;
@@ -88,30 +88,30 @@ struct RingKernel {
   static HPA_DEVICE void request_query(const Wave& wave, const Params& p, const Work& work, QueryRegisters<M, C>& query) {
     const Rows rows = p.rows_of(wave, work);
     query.request(wave, [&](int row) {
-      const RowPlace at = rows.inside(row);
+      const RowPlace at = rows.clamped(row);
       return p.query.at(work.item.query_row + at.query_row, at.head);
     });
   }
 
   template <class RequestNextQuery>
-  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Work& work, const QueryRegisters<M, C>& query,
-                                     Stream& stream, int buffer, RequestNextQuery&& request_next_query) {
+  static HPA_DEVICE void decode_item(Wave& wave, const Params& p, const Work& work, const QueryRegisters<M, C>& query, Tiles& ring,
+                                     int buffer, RequestNextQuery&& request_next_query) {
     const Item& item = work.item;
     const Rows rows = p.rows_of(wave, work);
     const std::int32_t tiles = tiles_of<Traits::tokens>(item, rows.count);
     Softmax softmax;
     softmax.clear(wave);
     if constexpr (query_is_early) request_next_query();
-    const float scale_log2 = p.scale_log2 * logit_scale<C>(wave, p, work.kv_head);
+    const float scale_log2 = p.scale_log2 * logit_factor<C>(wave, p, work.kv_head);
     if constexpr (has_row_facts<C>) stage_facts(wave, p, rows, item);
     const ItemFeatures features = features_of(wave, p, item);
     bool met_bad_id = false;
     for (std::int32_t tile = wave.index(); tile < tiles; tile += waves) {
-      const auto staged = stream.arrived(wave);
-      met_bad_id = met_bad_id || stream.bad_id();
+      const auto staged = ring.arrived(wave);
+      met_bad_id = met_bad_id || ring.bad_id();
       add_tile(wave, p, scale_log2, features, staged, query, softmax, item.begin + tile * Traits::tokens, item,
-               [&] { stream.release_keys(wave); });
-      stream.release_values(wave);
+               [&] { ring.release_keys(wave); });
+      ring.release_values(wave);
     }
     if (met_bad_id) report(wave, p.header, PlanError::block_id, item.sequence);
     if (item.lies_outside()) report(wave, p.header, PlanError::table_width, item.sequence);
@@ -142,12 +142,12 @@ struct RingKernel {
     }
     const auto visible = seen(features, item, first_token);
     if constexpr (has_feature_params<C>) scores.transform(wave, features, features.facts, first_token);
-    const bool whole = all_seen(features, item, first_token);
-    if (!whole) scores.mask(wave, item_sees(features, item, first_token));
-    typename Softmax::Probabilities probabilities[Products::row_slots];
+    const bool all_visible = all_seen(features, item, first_token);
+    if (!all_visible) scores.mask(wave, item_sees(features, item, first_token));
+    typename Softmax::Probabilities probabilities[Products::row_sets];
     softmax.probabilities(wave, scores, probabilities);
     softmax.add_totals(wave, probabilities);
-    if (whole)
+    if (all_visible)
       tile.template add_values<false>(wave, softmax, probabilities, visible, token_scales);
     else
       tile.template add_values<true>(wave, softmax, probabilities, visible, token_scales);
@@ -180,7 +180,7 @@ struct RingKernel {
     if constexpr (C::can(Features::query_rows))
       return features.all_seen(first_token, Traits::tokens);
     else if constexpr (C::can(Features::window))
-      return item_sees(features, item, first_token).whole(Traits::tokens);
+      return item_sees(features, item, first_token).covers(Traits::tokens);
     else
       return item.end - first_token >= Traits::tokens;
   }
@@ -198,7 +198,7 @@ struct RingKernel {
       HPA_UNROLL
       for (int i = 0; i < Softmax::lane_rows; ++i) {
         const int row = Products::score_row(lane, i);
-        facts_of(wave)[row] = read_facts<Wave>(known_off<C>(p), item, rows.inside(row));
+        facts_of(wave)[row] = read_facts<Wave>(known_off<C>(p), item, rows.clamped(row));
       }
     });
   }
@@ -207,7 +207,7 @@ struct RingKernel {
   static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Work& work, const Rows& rows,
                                      const typename Merge::States& states, const typename Merge::Outputs& outputs,
                                      std::int32_t active) {
-    const float value_scale = kernel::value_scale<C>(wave, p, work.kv_head);
+    const float value_scale = value_factor<C>(wave, p, work.kv_head);
     wave.each([&](int lane) {
       for (int i = wave.index() * M::width + lane; i < rows.count * Merge::chunks; i += waves * M::width) {
         const int row = i / Merge::chunks, chunk = i % Merge::chunks;

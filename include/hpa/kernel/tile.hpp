@@ -35,13 +35,13 @@ HPA_DEVICE void load_runs(const Wave& wave, Words<N>& operand, Address&& address
   constexpr int run_words = Run * layout::code_bits(Type) / 32;
   HPA_UNROLL
   for (int run = 0; run < N / run_words; ++run) {
-    Words<run_words> piece;
+    Words<run_words> words;
     if constexpr (Shared)
-      piece = wave.template load_shared<Words<run_words>>(address_of_element(run * Run));
+      words = wave.template load_shared<Words<run_words>>(address_of_element(run * Run));
     else
-      piece = wave.template load<Words<run_words>>(address_of_element(run * Run));
+      words = wave.template load<Words<run_words>>(address_of_element(run * Run));
     HPA_UNROLL
-    for (int i = 0; i < run_words; ++i) operand.word[run * run_words + i] = piece.word[i];
+    for (int i = 0; i < run_words; ++i) operand.word[run * run_words + i] = words.word[i];
   }
 }
 
@@ -55,7 +55,7 @@ struct KeyTile {
 
   HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
-      const Place first = Products::key_at(lane, 0, 0);  // a lane's other pieces are at constant distances
+      const Place first = Products::key_at(lane, 0, 0);  // a lane's other runs are at constant distances
       const char* start = cache.slab(blocks.block_of(first.token)) +
                           Traits::Layout::key_offset(C::block_size, blocks.slot_of(first.token), first.element);
       HPA_UNROLL
@@ -91,27 +91,27 @@ struct ValueTile {
   }
 };
 
-/// The query rows of one tile, in LDS as operands [step][lane]. Each of the workgroup's waves brings a share of the pieces.
+/// The query rows of one tile, in LDS as operands [step][lane]. Each of the workgroup's waves brings a share of the fragments.
 template <class M, class C, int Waves>
 struct QueryTile {
   using Staged = typename M::template StagedQuery<C::query, C::kv, C::head_size>;
   using Operand = typename Staged::Operand;
-  static constexpr int turns = int(ceil_div(Staged::pieces, Waves));
+  static constexpr int turns = int(ceil_div(Staged::fragments, Waves));
 
-  typename M::template Lane<Operand> share[turns];
+  typename M::template Lane<Operand> fragments[turns];
 
   /// `row_address(row)` is the first element of a query row; rows past the last are given the last one's, so nothing is masked. A
-  /// wave without a piece of its own asks for a piece of one row: that is cheaper than a branch.
+  /// wave without a fragment of its own asks for a fragment of one row: that is cheaper than a branch.
   template <class RowAddress>
   HPA_DEVICE void request(const typename M::Wave& wave, RowAddress&& row_address) {
     HPA_UNROLL
     for (int turn = 0; turn < turns; ++turn) {
-      const int n = wave.index() + turn * Waves, piece = int(unsigned(n) % Staged::pieces);
-      const bool own = is_piece(n);
+      const int n = wave.index() + turn * Waves, fragment = int(unsigned(n) % Staged::fragments);
+      const bool exists = is_fragment(n);
       wave.each_afresh([&](int lane) {
-        load_runs<typename M::Wave, C::query, Staged::piece_elements>(wave, share[turn][lane], [&](int i) {
-          const Place at = Staged::brought(lane, piece);
-          return row_address(own ? at.token : 0) + (at.element + i) * size_of(C::query);
+        load_runs<typename M::Wave, C::query, Staged::fragment_elements>(wave, fragments[turn][lane], [&](int i) {
+          const Place at = Staged::source_of(lane, fragment);
+          return row_address(exists ? at.token : 0) + (at.element + i) * size_of(C::query);
         });
       });
     }
@@ -121,12 +121,12 @@ struct QueryTile {
     HPA_UNROLL
     for (int turn = 0; turn < turns; ++turn) {
       const int n = wave.index() + turn * Waves;
-      if (is_piece(n)) Staged::stage(wave, share[turn], n, lds);
+      if (is_fragment(n)) Staged::stage(wave, fragments[turn], n, lds);
     }
   }
 
  private:
-  static HPA_DEVICE bool is_piece(int n) { return Staged::pieces % Waves == 0 || n < Staged::pieces; }
+  static HPA_DEVICE bool is_fragment(int n) { return Staged::fragments % Waves == 0 || n < Staged::fragments; }
 };
 
 }  // namespace kernel

@@ -16,7 +16,7 @@ struct TileScales {
 
 /// A tile's scales on their way to LDS, where a tile has half as many tokens as a wave has lanes: a lane has one of them.
 template <class M, class C>
-class ScalesAhead {
+class ScalesPrefetch {
  public:
   using Traits = TileTraits<M, C>;
   /// A wave's place in LDS: the scales of a tile's keys, then of its values.
@@ -26,7 +26,7 @@ class ScalesAhead {
 
   /// Once an item, before the first request.
   HPA_DEVICE void start(const typename M::Wave& wave, const TokenScaleParams& scales) {
-    wave.each([&](int lane) { own_[lane] = lane < Traits::tokens ? scales.keys : scales.values; });
+    wave.each([&](int lane) { base_[lane] = lane < Traits::tokens ? scales.keys : scales.values; });
   }
 
   HPA_DEVICE void request(const typename M::Wave& wave, const TokenScaleParams& scales, const typename Traits::Blocks& blocks) {
@@ -34,8 +34,8 @@ class ScalesAhead {
     if (!scales.given()) return;
     wave.each_afresh([&](int lane) {
       const int token = lane % Traits::tokens;
-      const KvView own{own_[lane], scales.block_stride, scales.head_stride};
-      scale_[lane] = wave.template load<float>(own.slab(blocks.block_of(token)) + blocks.slot_of(token) * int(sizeof(float)));
+      const KvView view{base_[lane], scales.block_stride, scales.head_stride};
+      scale_[lane] = wave.template load<float>(view.slab(blocks.block_of(token)) + blocks.slot_of(token) * int(sizeof(float)));
     });
   }
 
@@ -48,7 +48,7 @@ class ScalesAhead {
 
  private:
   typename Traits::template Lane<float> scale_;
-  typename Traits::template Lane<const char*> own_;  // of K or of V, whichever the lane asks for
+  typename Traits::template Lane<const char*> base_;  // of K or of V, whichever the lane asks for
 };
 
 template <class M, class C>

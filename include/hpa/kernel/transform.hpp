@@ -8,13 +8,13 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// The scores of one tile: [row slot][score product], four floats a lane.
+/// The scores of one tile: [row set][score product], four floats a lane.
 template <class M, class C>
 struct Scores {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
-  static constexpr int products = Products::row_slots * Products::score_products;
-  static constexpr int lane_rows = Products::row_slots * Products::slot_rows;  // rows that a lane holds scores of
+  static constexpr int products = Products::row_sets * Products::score_products;
+  static constexpr int lane_rows = Products::row_sets * Products::set_rows;  // rows that a lane holds scores of
   /// Whether a window may hide tokens of any tile from all rows alike: then a lane's tokens are not kept from tile to tile.
   static constexpr bool masks_in_loop = C::can(Features::window) && !C::can(Features::query_rows);
   typename Traits::template Lane<typename M::Floats4> product[products];
@@ -26,7 +26,7 @@ struct Scores {
     for (int p = 0; p < products; ++p) {
       HPA_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int row = p / Products::score_products * Products::slot_rows + i % Products::slot_rows;
+        const int row = p / Products::score_products * Products::set_rows + i % Products::set_rows;
         f(product[p][lane][i], row, Products::score_token(lane, p % Products::score_products, i));
       }
     }

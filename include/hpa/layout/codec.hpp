@@ -26,7 +26,7 @@ inline constexpr Scales scales_of = code_bits(C::kv) == 16 ? Scales::none
 
 /// Codes of `Stored` in 32-bit words, the first in the lowest bits. Codes of 16 bits are the query's type, and operands of its products
 /// as they are; those of 8 bits are widened, four at a time, as the products need them.
-template <class Machine, DType Stored, DType Query>
+template <class Machine, DType Query, DType Stored>
 struct Codec {
   static constexpr DType type = Stored;
   static constexpr int bits = code_bits(Stored), codes_per_word = 32 / bits;
@@ -58,7 +58,7 @@ struct Codec {
       for (int i = 0; i < 2 * N; ++i) {
         const std::uint32_t pair = operand[lane].word[i / 2] >> (16 * (i % 2));
         wide[lane].word[i] = Machine::template pack_plain<To>(float(std::int8_t(pair)) * scale(lane, 2 * i),
-                                                        float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
+                                                              float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
       }
     });
     return wide;

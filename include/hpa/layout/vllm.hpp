@@ -33,17 +33,17 @@ struct Vllm {
   using ValueStrip = arch::Strip<HeadSize, Tokens * Bits / 8, BlockSize * Bits / 8>;
 };
 
-namespace detail {
+namespace choose {
 template <KvLayout Layout, int Bits>
 struct Choice {
   static_assert(Layout == KvLayout::vllm, "decode kernels exist for KvLayout::vllm alone");
   using Type = Vllm<Bits>;
 };
-}  // namespace detail
+}  // namespace choose
 
 /// The type that says where elements of `Bits` bits lie in a cache of this layout.
 template <KvLayout Layout, int Bits>
-using LayoutOf = typename detail::Choice<Layout, Bits>::Type;
+using LayoutOf = typename choose::Choice<Layout, Bits>::Type;
 
 }  // namespace layout
 }  // namespace HPA_PLATFORM

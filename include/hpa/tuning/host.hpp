@@ -28,7 +28,7 @@ struct Host {
     return {{2, 4, 1}, 1, 4};
   }
   static constexpr int reduce_row_waves = 2;  // waves that share a row where rows do not fill the chip
-  static constexpr PlanShape plan_kernel_shape() { return {{2, 1, 1}, Of::plan_kernel_shape().shares > 1 ? 2 : 1}; }
+  static constexpr PlanShape plan_kernel_shape() { return {{2, 1, 1}, Of::plan_kernel_shape().writers > 1 ? 2 : 1}; }
   static constexpr KernelShape copy_kernel_shape() { return {2, 2, 1}; }
   static constexpr CutRule cut_rule(int /*chip_lds_bytes*/) { return {4096, 2048, 128, 0, 0, 64, 16, 1, 1}; }
 };

@@ -43,27 +43,27 @@ struct KernelShape {
 
 struct PlanShape {
   KernelShape kernel;
-  int shares = 0;  // workgroups that hold the same sequences and write for different ones of them
+  int writers = 0;  // workgroups that hold the same sequences and write for different ones of them
 };
 
 struct ReduceShape {
   KernelShape kernel;
-  int pieces = 0;          // of four elements, that a lane has of its head
+  int vectors = 0;         // of four elements, that a lane has of its head
   int partials_ahead = 0;  // of a row, that a wave has in flight at a time
 };
 
 /// What PartitionRule is made of.
 struct CutRule {
-  int whole_row_tokens = 4096;  // rows up to this length are one partition when there are rows enough to fill the chip
-  int long_partition = 2048;    // tokens a partition of longer rows
-  int min_partition = 128;      // tokens a partition when rows are too few to fill the chip: never fewer
+  int whole_sequence_tokens = 4096;  // rows up to this length are one partition when there are rows enough to fill the chip
+  int long_partition = 2048;         // tokens a partition of longer rows
+  int min_partition = 128;           // tokens a partition when rows are too few to fill the chip: never fewer
   int min_tokens_per_row =
       0;                   // tokens a partition for each query row of a KV head: fewer would move more for rows than is worth it
   int min_saving = 0;      // tokens that such a cut must save a workgroup: what the second launch costs
-  int row_cost = 0;        // balanced: what a row takes beside its tokens, in tokens
+  int sequence_cost = 0;   // balanced: what a row takes beside its tokens, in tokens
   int rows_per_pass = 16;  // query rows of a KV head beyond which its cache is read once more
-  int workgroups_per_unit = 1;       // balanced: that decode has where rows fill the chip
-  int lone_workgroups_per_unit = 1;  // the same where they do not
+  int workgroups_per_unit = 1;          // balanced: that decode has where rows fill the chip
+  int latency_workgroups_per_unit = 1;  // the same where they do not
 };
 
 /// A KernelShape as a type, for kernels to be templates of. Equal shapes are one type.

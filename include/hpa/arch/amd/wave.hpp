@@ -69,16 +69,16 @@ class Wave : public WaveDefaults<Wave<Width>> {
     return __builtin_bit_cast(Params, words);
   }
   /// A part of the kernel's arguments, read where it is used: kept in registers from the start it would cost others theirs.
-  template <class Part, class Params>
-  static HPA_DEVICE Part reread([[maybe_unused]] const Params& params) {
+  template <class Base, class Params>
+  static HPA_DEVICE Base reread([[maybe_unused]] const Params& params) {
 #if defined(__HIP_DEVICE_COMPILE__)
-    if constexpr (std::is_empty_v<Part>) {
+    if constexpr (std::is_empty_v<Base>) {
       return {};
     } else {
-      const auto offset = reinterpret_cast<const char*>(static_cast<const Part*>(&params)) - reinterpret_cast<const char*>(&params);
+      const auto offset = reinterpret_cast<const char*>(static_cast<const Base*>(&params)) - reinterpret_cast<const char*>(&params);
       int zero = 0;
       asm volatile("" : "+s"(zero));
-      return uniform((const Part*)((const HPA_CONSTANT_MEMORY char*)__builtin_amdgcn_kernarg_segment_ptr() + offset + zero));
+      return uniform((const Base*)((const HPA_CONSTANT_MEMORY char*)__builtin_amdgcn_kernarg_segment_ptr() + offset + zero));
     }
 #else
     return params;

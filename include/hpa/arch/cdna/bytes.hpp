@@ -56,18 +56,18 @@ HPA_DEVICE std::uint32_t bf16_of_f16(std::uint32_t halves) {
 /// Two 8-bit floats that lie in the upper bytes of a word's halves, as f16.
 template <DType From>
 HPA_DEVICE std::uint32_t f16_of_upper_bytes(std::uint32_t bytes) {
-  using Place = BytePlace<From, DType::f16>;
+  using Bits = BytePlace<From, DType::f16>;
   if constexpr (From == DType::e5m2_ocp) return bytes;
-  const auto shifted = __builtin_bit_cast(std::uint32_t, Short2(__builtin_bit_cast(Short2, bytes) >> short(Place::shift)));
-  std::uint32_t placed = shifted & (Place::sign | Place::magnitude);
+  const auto shifted = __builtin_bit_cast(std::uint32_t, Short2(__builtin_bit_cast(Short2, bytes) >> short(Bits::shift)));
+  std::uint32_t placed = shifted & (Bits::sign | Bits::magnitude);
   if constexpr (From == DType::e4m3_ocp) {  // all ones are NaN
-    placed |= (placed + Place::step) & Place::above;
+    placed |= (placed + Bits::step) & Bits::above;
   } else {  // the least number, -0, is NaN: one less wraps to a large one
-    const UShort2 less = __builtin_bit_cast(UShort2, placed) - __builtin_bit_cast(UShort2, Place::step);
+    const UShort2 less = __builtin_bit_cast(UShort2, placed) - __builtin_bit_cast(UShort2, Bits::step);
     const Short2 larger = __builtin_elementwise_max(__builtin_bit_cast(Short2, less), __builtin_bit_cast(Short2, placed));
     placed = __builtin_bit_cast(std::uint32_t, larger);
   }
-  return __builtin_bit_cast(std::uint32_t, Half2(__builtin_bit_cast(Half2, placed) * __builtin_bit_cast(Half2, Place::factor)));
+  return __builtin_bit_cast(std::uint32_t, Half2(__builtin_bit_cast(Half2, placed) * __builtin_bit_cast(Half2, Bits::factor)));
 }
 
 template <DType To>
@@ -156,15 +156,15 @@ HPA_DEVICE Float4 floats4_of(std::uint32_t codes) {
   return Float4{low[0], low[1], high[0], high[1]};
 }
 
-/// By the chip's conversion; where converts<To>. `inside` brings values within the type's range.
-template <DType To, class Inside>
-HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d, Inside&& inside) {
+/// By the chip's conversion; where converts<To>. `clamp` brings values within the type's range.
+template <DType To, class Clamp>
+HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d, Clamp&& clamp) {
   if constexpr (To == DType::e5m2_ocp) {
-    const int half = __builtin_amdgcn_cvt_pk_bf8_f32(inside(a), inside(b), 0, false);
-    return std::uint32_t(__builtin_amdgcn_cvt_pk_bf8_f32(inside(c), inside(d), half, true));
+    const int half = __builtin_amdgcn_cvt_pk_bf8_f32(clamp(a), clamp(b), 0, false);
+    return std::uint32_t(__builtin_amdgcn_cvt_pk_bf8_f32(clamp(c), clamp(d), half, true));
   } else {
-    const int half = __builtin_amdgcn_cvt_pk_fp8_f32(inside(a), inside(b), 0, false);
-    return std::uint32_t(__builtin_amdgcn_cvt_pk_fp8_f32(inside(c), inside(d), half, true));
+    const int half = __builtin_amdgcn_cvt_pk_fp8_f32(clamp(a), clamp(b), 0, false);
+    return std::uint32_t(__builtin_amdgcn_cvt_pk_fp8_f32(clamp(c), clamp(d), half, true));
   }
 }
 

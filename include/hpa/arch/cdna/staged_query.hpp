@@ -1,5 +1,5 @@
-// How a workgroup's query rows come to LDS, as the operands [step][lane] of CdnaProducts: which pieces its waves bring, and what
-// they make of them. A piece is 16 bytes a lane, and there are as many pieces as operands.
+// How a workgroup's query rows come to LDS, as the operands [step][lane] of CdnaProducts: which fragments its waves bring, and what
+// they make of them. A fragment is 16 bytes a lane, and there are as many fragments as operands.
 #pragma once
 
 #include <cmath>
@@ -15,19 +15,19 @@ namespace arch {
 template <int HeadSize>
 struct QueryByOperands {
   static constexpr int width = 64, rows = 16;
-  static constexpr int piece_elements = 8;  // a lane's
-  static constexpr int pieces = HeadSize / 32;
+  static constexpr int fragment_elements = 8;  // a lane's
+  static constexpr int fragments = HeadSize / 32;
   using Operand = Words<4>;
-  static constexpr int lds_bytes = pieces * width * int(sizeof(Operand));
+  static constexpr int lds_bytes = fragments * width * int(sizeof(Operand));
 
-  /// The first element of a lane's share of a piece.
-  static HPA_HOST_DEVICE constexpr Place brought(int lane, int piece) {
-    return {lane % 16, 32 * piece + piece_elements * (lane / 16)};
+  /// The first element of a lane's share of a fragment.
+  static HPA_HOST_DEVICE constexpr Place source_of(int lane, int fragment) {
+    return {lane % 16, 32 * fragment + fragment_elements * (lane / 16)};
   }
 
-  template <class Wave, class Share>
-  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
-    wave.each([&](int lane) { lds[piece * width + lane] = share[lane]; });
+  template <class Wave, class Elements>
+  static HPA_DEVICE void stage(const Wave& wave, const Elements& elements, int fragment, Operand* lds) {
+    wave.each([&](int lane) { lds[fragment * width + lane] = elements[lane]; });
   }
 
   /// What staging multiplied the rows by: nothing.
@@ -43,16 +43,16 @@ struct QueryByOperands {
 };
 
 /// For keys of 8 bits, whose operands serve two steps, so that a lane's elements of one step are 16 bytes apart in memory: a wave
-/// brings whole rows and puts each piece where it belongs.
+/// brings whole rows and puts each fragment where it belongs.
 template <int HeadSize>
 struct QueryByRows : QueryByOperands<HeadSize> {
   using Base = QueryByOperands<HeadSize>;
   using typename Base::Operand;
-  static constexpr int row_lanes = HeadSize / Base::piece_elements;  // next to each other
+  static constexpr int row_lanes = HeadSize / Base::fragment_elements;  // next to each other
 
-  static HPA_HOST_DEVICE constexpr Place brought(int lane, int piece) {
-    const unsigned index = unsigned(piece * Base::width + lane);
-    return {int(index / row_lanes), int(index % row_lanes) * Base::piece_elements};
+  static HPA_HOST_DEVICE constexpr Place source_of(int lane, int fragment) {
+    const unsigned index = unsigned(fragment * Base::width + lane);
+    return {int(index / row_lanes), int(index % row_lanes) * Base::fragment_elements};
   }
 
   /// Where it belongs, as CdnaProducts::query_at() has it.
@@ -61,9 +61,9 @@ struct QueryByRows : QueryByOperands<HeadSize> {
     return int(step * Base::width + element % 64 / 16 * 16) + at.token;
   }
 
-  template <class Wave, class Share>
-  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
-    wave.each([&](int lane) { lds[place_of(brought(lane, piece))] = share[lane]; });
+  template <class Wave, class Elements>
+  static HPA_DEVICE void stage(const Wave& wave, const Elements& elements, int fragment, Operand* lds) {
+    wave.each([&](int lane) { lds[place_of(source_of(lane, fragment))] = elements[lane]; });
   }
 };
 
@@ -79,22 +79,22 @@ struct QueryInTwoTerms : QueryByRows<HeadSize> {
   template <class T>
   using Lane = typename Machine::template Lane<T>;
 
-  template <class Wave, class Share>
-  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
+  template <class Wave, class Elements>
+  static HPA_DEVICE void stage(const Wave& wave, const Elements& elements, int fragment, Operand* lds) {
     Lane<Operand> rows;
     Lane<std::uint32_t> largest;  // as bits: those of positive floats are in order
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < 4; ++i)
-        rows[lane].word[i] = wave.made_anew(share[lane].word[i]);  // else waited for where it was asked for
+        rows[lane].word[i] = wave.made_anew(elements[lane].word[i]);  // else waited for where it was asked for
       float magnitude = 0.f;
       HPA_UNROLL
-      for (int i = 0; i < Base::piece_elements; ++i) magnitude = Machine::max(magnitude, std::fabs(element(rows[lane], i)));
+      for (int i = 0; i < Base::fragment_elements; ++i) magnitude = Machine::max(magnitude, std::fabs(element(rows[lane], i)));
       largest[lane] = bits_of(magnitude);
     });
     wave.template spread_max<Base::row_lanes>(largest);
     wave.each([&](int lane) {
-      const Place at = Base::brought(lane, piece);
+      const Place at = Base::source_of(lane, fragment);
       const std::uint32_t exponent = exponent_of_scale(largest[lane]);
       lds[Base::place_of(at)] = split(rows[lane], float_of(exponent << 23));
       // Of Inf, NaN.
@@ -118,7 +118,9 @@ struct QueryInTwoTerms : QueryByRows<HeadSize> {
   };
 
  private:
-  static HPA_HOST_DEVICE float* inverse_scales(Operand* lds) { return reinterpret_cast<float*>(lds + Base::pieces * Base::width); }
+  static HPA_HOST_DEVICE float* inverse_scales(Operand* lds) {
+    return reinterpret_cast<float*>(lds + Base::fragments * Base::width);
+  }
   static HPA_DEVICE float element(const Operand& words, int i) {
     return Machine::template unpack<DType::bf16>(words.word[i / 2], i % 2);
   }

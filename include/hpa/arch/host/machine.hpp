@@ -21,7 +21,6 @@ namespace arch {
 /// What all of them have alike.
 template <class Of>
 struct EmulatedMachine : MachineDefaults<HostMachine<Of>> {
-
   template <class T>
   using Lane = HostLane<T, Facts<Of>::width>;
   using Floats4 = HostFloats4;
@@ -68,7 +67,8 @@ template <>
 struct HostMachine<Nvidia> : EmulatedMachine<Nvidia> {
   static constexpr bool copies_to_lds = true;
   template <DType Query, DType Kv, int Rows>
-  using Products = WarpProducts<EmulatedMma<Query>, Rows, layout::Codec<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>;
+  using Products =
+      WarpProducts<EmulatedMma<Query>, Rows, layout::Codec<HostMachine, Query, Kv>, EmulatedMma<output_type(Query, Kv)>>;
   template <int Stages, class... Strips>
   using Copies = HostCopies<Stages, Strips...>;
 };

@@ -41,18 +41,18 @@ HPA_DEVICE std::uint32_t bf16_of_f16(std::uint32_t halves) {
 /// Two 8-bit floats that lie in the upper bytes of a word's halves.
 template <DType From, DType To>
 HPA_DEVICE std::uint32_t widen_upper_bytes(std::uint32_t bytes) {
-  using Place = BytePlace<From, To>;
-  if constexpr (Place::shift == 0) return bytes;
-  std::uint32_t placed = (bytes & Place::sign) | (bytes >> Place::shift & Place::magnitude);
+  using Bits = BytePlace<From, To>;
+  if constexpr (Bits::shift == 0) return bytes;
+  std::uint32_t placed = (bytes & Bits::sign) | (bytes >> Bits::shift & Bits::magnitude);
   if constexpr (From == DType::e4m3_fnuz) {  // NaN is a sign without magnitude
-    const std::uint32_t magnitudes = (placed | Place::above) - Place::step;
-    const std::uint32_t nan = ~magnitudes & placed >> Place::shift & Place::above;
-    placed += (nan >> 5) * ((32u << Place::shift) - 1);
+    const std::uint32_t magnitudes = (placed | Bits::above) - Bits::step;
+    const std::uint32_t nan = ~magnitudes & placed >> Bits::shift & Bits::above;
+    placed += (nan >> 5) * ((32u << Bits::shift) - 1);
   } else {  // the largest exponent (e5m2) or the last code (e4m3) takes all exponent bits above it
-    const std::uint32_t special = (placed + (Place::e5m2 ? 4 : 1) * Place::step) & Place::above;
-    placed += special * ((1u << Place::shift) - 1);
+    const std::uint32_t special = (placed + (Bits::e5m2 ? 4 : 1) * Bits::step) & Bits::above;
+    placed += special * ((1u << Bits::shift) - 1);
   }
-  return times<To>(placed, Place::factor);
+  return times<To>(placed, Bits::factor);
 }
 
 template <DType To>

@@ -46,7 +46,7 @@ struct Nvidia : MachineDefaults<Nvidia> {
   using Floats4 = NvidiaFloats4;
   using Wave = nvidia::Wave;
   template <DType Query, DType Kv, int Rows>
-  using Products = WarpProducts<Mma<Query>, Rows, layout::Codec<Nvidia, Kv, Query>, Mma<output_type(Query, Kv)>>;
+  using Products = WarpProducts<Mma<Query>, Rows, layout::Codec<Nvidia, Query, Kv>, Mma<output_type(Query, Kv)>>;
   template <int Stages, class... Strips>
   using Copies = std::conditional_t<nvidia::copies_in_bulk && (Strips::dense && ...), nvidia::BulkCopies<Stages, Strips...>,
                                     nvidia::GroupedCopies<Stages, Strips...>>;
