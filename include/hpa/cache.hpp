@@ -28,7 +28,7 @@ inline Verdict check_token_scales(const DecodeShape& shape, const float* key, co
   return {};
 }
 
-/// The scale of all tokens: 8-bit KV has it, unless every token has its own.
+/// Checks the scale of all tokens, k_scale or v_scale of append(): 8-bit KV may have one, unless each token has its own.
 inline Verdict check_scale(const DecodeShape& shape, const float* scale, const char* field) {
   const Status bad = Status::invalid_argument;
   if (scale == nullptr) return {};

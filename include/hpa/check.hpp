@@ -77,7 +77,7 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
   return {};
 }
 
-/// What decode() and the cache's writers ask of a cache.
+/// Checks a cache: num_blocks, scales and strides, for decode() and for the cache's writers.
 inline Verdict check_cache(const DecodeShape& shape, const KvCache& cache) {
   if (cache.num_blocks < 0) return {Status::invalid_argument, "num_blocks", "must be positive, or 0 where it is not known"};
   if (cache.scale_stride != 0 && cache.scale_stride != 1)
@@ -94,7 +94,8 @@ inline Verdict check_cache(const DecodeShape& shape, const KvCache& cache) {
 /// Rows of query and out; 0 where only the device knows.
 constexpr int known_rows(const Batch& batch) { return batch.query_start_loc == nullptr ? batch.num_seqs : 0; }
 
-/// In place a row is read as a whole, in all its partitions, before it is written. That takes the same bytes for both.
+/// Checks out where it is the query itself. A row of the query is read by all its partitions before it is written; that takes the
+/// same bytes for both.
 inline Verdict check_in_place(const DecodeShape& shape, const DecodeArgs& args) {
   if (args.out != args.query) return {};
   const StrideCounts counts{known_rows(args.batch), shape.num_heads};
@@ -149,7 +150,8 @@ tuning::KernelShape decode_kernel_shape(const DecodeShape& shape, const Device& 
   return chosen;
 }
 
-/// As check(shape, device), and what plan() reads: null or misaligned pointers, counts, strides and the window. Reads no device memory.
+/// Whether plan() can do it: check(shape, device), then the batch: null or misaligned pointers, counts, strides and the window.
+/// Reads no device memory.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const Batch& batch, const Device& device) {
   if (Verdict v = check<Menu>(shape, device); !v) return v;
@@ -195,7 +197,8 @@ inline Verdict check_layer(const DecodeShape& shape, const DecodeArgs& args) {
 }
 }  // namespace detail
 
-/// As above, and what a layer has: null, misaligned or impossible pointers, strides and values. Reads no device memory.
+/// Whether decode() can do it: check(shape, batch, device), then the layer: null, misaligned or impossible pointers, strides and
+/// values. Reads no device memory.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
   if (Verdict v = check<Menu>(shape, args.batch, device); !v) return v;

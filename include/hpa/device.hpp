@@ -27,7 +27,7 @@ inline Verdict current_device(Device* device) {
 #elif defined(HPA_HIP_KERNELS) || defined(HPA_CUDA_KERNELS)
 
 namespace detail {
-/// What the runtime said of each device: compute units, KiB of LDS (10 bits), arch (6 bits).
+/// The runtime's answer about each device: compute units, KiB of LDS (10 bits), arch (6 bits).
 HPA_OF_THIS_LIBRARY inline arch::DeviceMemo known_devices;
 }  // namespace detail
 

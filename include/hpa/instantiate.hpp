@@ -53,7 +53,7 @@
 /// They are compiled here.
 #define HPA_INSTANTIATE_KERNEL(...) HPA_DETAIL_DECODE(template, ::hpa::arch::DefaultMachine, __VA_ARGS__)
 
-/// The same for a machine: machine, Config.
+/// HPA_EXTERN_KERNEL and HPA_INSTANTIATE_KERNEL for a machine: machine, Config.
 #define HPA_EXTERN_KERNEL_ON(...) HPA_DETAIL_DECODE(extern template, __VA_ARGS__)
 #define HPA_INSTANTIATE_KERNEL_ON(...) HPA_DETAIL_DECODE(template, __VA_ARGS__)
 

@@ -15,14 +15,14 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// Rows of bytes, `RowStride` apart in memory, that lie densely in LDS.
+/// A block of bytes to copy: `Rows` rows of `RowBytes` bytes, `RowStride` bytes apart in memory and dense in LDS.
 template <int Rows, int RowBytes, int RowStride>
 struct Strip {
   static_assert(RowBytes % 16 == 0 && RowStride >= RowBytes);
   static constexpr int bytes = Rows * RowBytes;
   static constexpr bool dense = RowBytes == RowStride;
   static constexpr int vectors = bytes / 16, vectors_per_row = RowBytes / 16;
-  /// Where a vector of 16 bytes lies in memory.
+  /// The offset in memory of a vector of 16 bytes, by its number in LDS.
   static HPA_HOST_DEVICE constexpr int source_of(int vector) {
     return vector / vectors_per_row * RowStride + vector % vectors_per_row * 16;
   }

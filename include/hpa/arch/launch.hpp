@@ -18,7 +18,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// The shape that a kernel names, or, where it names none, one of its number of waves alone.
+/// The shape of a kernel: the one that it names, or one of its number of waves alone.
 template <class Kernel, class = void>
 inline constexpr tuning::KernelShape shape_of{Kernel::waves, 1, 1};
 template <class Kernel>
@@ -101,7 +101,8 @@ struct HPA_OF_THIS_LIBRARY Prepared {
   static inline DeviceMemo on;
 };
 
-/// Once a kernel and device: more than 48 KiB of LDS must be asked for. `early`: the device can start kernels early.
+/// Prepares a kernel for a device, once: asks for more than 48 KiB of LDS where the kernel needs it. `early`: whether the device
+/// can start kernels early.
 template <class Kernel>
 Verdict prepare(int ordinal, bool* early) {
   if (const std::uint32_t known = Prepared<Kernel>::on.of(ordinal); known != 0) return *early = known == 2, Verdict{};
@@ -115,7 +116,7 @@ Verdict prepare(int ordinal, bool* early) {
     if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::lds_bytes));
         !v)
       return v;
-  // The same division of L1 and LDS for every kernel: a multiprocessor must be empty to change it.
+  // All kernels get one division of L1 and LDS: a multiprocessor must be empty to change it.
   if (Verdict v = verdict_of(
           cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
       !v)

@@ -57,7 +57,7 @@
 //   For the optimiser alone; results are the same without them (default: nothing, or the value as it is):
 //
 //   loaded(value) -> value                 pins: a uniform value is in scalar registers from here on, loaded now and not where it is used
-//   reread<Base>(params) -> Part           unpins: the kernel's arguments are read again here, not kept in registers until here
+//   reread<Base>(params) -> Base           unpins: the kernel's arguments are read again here, not kept in registers until here
 //   made_anew(constant) -> constant        opaque: a constant is made where it is used, not kept in a register
 //   refresh()                              forgets the lane and the wave's index: arithmetic on them is done anew after it
 //   each_afresh(body)                      each(), whose lane arithmetic is kept from no call to the next
@@ -66,7 +66,7 @@
 //
 // Products: who holds what of a matrix product's operands, and the products themselves (products.hpp; a row is a query row of the tile).
 //
-//   rows, row_sets, set_rows             rows of a tile; sets of D's that hold them; rows of a set that one lane holds
+//   rows, row_sets, set_rows               rows of a tile; sets of D's that hold them; rows of a set that one lane holds
 //   tile_tokens, score_products, element_step, dim_step, key_steps, prob_type, output_run
 //   key_words, key_run, query_words, query_run, value_words, value_run, prob_words
 //   key_at(lane, product, i), query_at(lane, step, i), value_at(lane, dim, i) -> Place
@@ -88,7 +88,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// What most machines have alike. M: the machine that derives from it.
+/// The members that most machines have alike. M: the machine that derives from it.
 template <class M>
 struct MachineDefaults {
   static constexpr int width = Facts<M>::width;
@@ -127,7 +127,7 @@ struct MachineDefaults {
   static HPA_DEVICE float quotient(float a, float b) { return a / b; }
 };
 
-/// The same of waves. Wave: the class that derives from it.
+/// The members that the waves of most machines have alike. Wave: the class that derives from it.
 template <class Wave>
 struct WaveDefaults {
   // for the optimiser alone

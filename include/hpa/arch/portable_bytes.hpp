@@ -33,7 +33,7 @@ Words<2> widen_by_table(std::uint32_t codes) {
   return {{pair(codes), pair(codes >> 16)}};
 }
 
-/// What Format<To>::encode(value, true) gives, without branches.
+/// Format<To>::encode(value, true), without branches.
 template <DType To>
 HPA_HOST_DEVICE std::uint32_t narrow_one(float value) {
   using F = Format<To>;
@@ -61,8 +61,8 @@ HPA_HOST_DEVICE std::uint32_t narrow_exactly(float a, float b, float c, float d)
   return narrow_one<To>(a) | narrow_one<To>(b) << 8 | narrow_one<To>(c) << 16 | narrow_one<To>(d) << 24;
 }
 
-/// Where the bits of an 8-bit float lie in a 16-bit one, in both halves of a word: the sign at the top, then the magnitude, `shift`
-/// bits further down than in the upper byte. So read, it is the value divided by `factor`.
+/// The place of an 8-bit float's bits in a 16-bit one, in both halves of a word: the sign at the top, then the magnitude, `shift`
+/// bits further down than in the upper byte. Read as a 16-bit float this is the value divided by `factor`.
 template <DType From, DType To>
 struct BytePlace {
   static constexpr bool e5m2 = From == DType::e5m2_ocp;

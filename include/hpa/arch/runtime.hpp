@@ -18,7 +18,8 @@
 #error "this source is compiled by no compiler of the GPU platform that it names: include hpa/declare.hpp, which declares the calls"
 #endif
 
-// Of what a library remembers, each has its own: two that lie in one process may be of different versions, and have different kernels.
+// Marks memory that each shared library has for itself: two libraries in one process may be of different versions, and have
+// different kernels.
 #define HPA_OF_THIS_LIBRARY __attribute__((visibility("hidden")))
 
 namespace hpa {
@@ -43,7 +44,7 @@ inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream s
   return verdict_of(HPA_RUNTIME(StreamSynchronize)(stream));
 }
 
-/// A number for each device, 0 at first. Devices that it has no place for read 0 for ever.
+/// A number for each device, 0 at first. Devices beyond its size always read 0.
 class DeviceMemo {
  public:
   std::uint32_t of(int ordinal) const { return in_range(ordinal) ? numbers_[ordinal].load(std::memory_order_relaxed) : 0; }
@@ -119,8 +120,8 @@ inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream) 
   return {};
 }
 
-/// What the host counts as: eight compute units, whatever the machine has, so that a row is cut the same way everywhere. A test may
-/// let it count as another chip, between calls.
+/// The device that the host stands for: eight compute units, whatever the machine has, so that a sequence is cut the same way
+/// everywhere. A test may let it stand for another chip, between calls.
 HPA_OF_THIS_LIBRARY inline Device host_device{Arch::host, 8};
 
 #endif

@@ -55,7 +55,7 @@ inline kernel::TokenScaleParams token_scale_params(const DecodeShape& shape, con
   return {keys.data, token_scale_view(shape, args.cache.value_token_scales).data, keys.block_stride, keys.head_stride};
 }
 
-/// The parameters of one instance: the common ones, and those of what it can do.
+/// The parameters of the kernel of C: those that all kernels have, and those of its features and codec.
 template <class C>
 kernel::DecodeParamsOf<C> params_of(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p) {
   kernel::DecodeParamsOf<C> params{};

@@ -1,4 +1,4 @@
-// decode()'s launches: which kernel computes a shape, and with how many workgroups.
+// The launches of decode(): its kernel, and the reduce kernel where the shape allows a cut.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace detail {
 
-/// Passes over a KV head's cache that its query rows need: a grid has each of them.
+/// Passes over the cache of a KV head that its query rows need. The grid has each of them.
 inline int passes(const DecodeShape& shape, const tuning::KernelShape& kernel) {
   return int(kernel::ceil_div(tuning::rows_per_kv_head(shape), kernel.rows_per_pass));
 }
@@ -44,10 +44,10 @@ Verdict launch_tiles(const DecodeShape& shape, const DecodeArgs& args, const Pre
   return arch::launch<Kernel>({x, y, z}, params_of<C>(shape, args, p), stream);
 }
 
-/// For callers who did not ask check(), which says which shape and which device.
+/// The refusal where a table has no shape. check() says which shape and which device; this is for callers who did not ask it.
 inline constexpr Verdict no_kernel_shape{Status::unsupported, "shape", "no kernel shape for it on the device"};
 
-/// The decode kernel of the shape that the machine's table has for the device and the rows of a KV head.
+/// Launches the decode kernel, in the shape that the machine's table has for the device and the rows of a KV head.
 template <class Machine, class C>
 Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   Verdict verdict = no_kernel_shape;
@@ -61,8 +61,9 @@ Verdict launch_decode(const DecodeShape& shape, const DecodeArgs& args, const Pr
   return verdict;
 }
 
-/// `RowWaves`: waves that share a row, or 1. Where waves have rows of their own, there is one workgroup a compute unit: so many lie beside
-/// the decode workgroups and wait, and the next launch is let in behind them. But no wave gets more than a few rows.
+/// Launches the reduce kernel. `RowWaves`: waves that merge a row together, or 1. With 1 there is one resident workgroup per
+/// compute unit, which waits beside the decode workgroups, so that the next launch can begin behind it. There are more where waves
+/// would otherwise get more than `few` rows.
 template <class Machine, int HeadSize, DType Out, Features Can, int RowWaves>
 Verdict launch_reduce(const DecodeShape& shape, const DecodeArgs& args, const Prepared& p, Stream stream) {
   using Reduce = kernel::ReduceKernel<Machine, HeadSize, Out, Can, RowWaves>;

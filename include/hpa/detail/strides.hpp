@@ -1,4 +1,4 @@
-// Strides that a caller gives: what they may be, and what they are where he gave 0.
+// The strides of a caller: which ones are allowed, and what a stride of 0 stands for.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,19 @@ struct StridePair {
   const char* inner_field;
 };
 
-/// How often either is stepped; 0 = not known.
+/// The number of outer and of inner steps; 0 = not known.
 struct StrideCounts {
   std::int64_t outer, inner;
 };
 
-/// What kernels are given: dense where 0. The stride of a dimension of size 1 is multiplied with nothing but 0, so any value will do.
+/// The strides that kernels get: dense ones in place of 0. The stride of a dimension of size 1 is multiplied with 0 alone, so any
+/// value will do.
 constexpr StridePair dense_strides(const StridePair& s, std::int64_t run, const StrideCounts& counts) {
   const std::int64_t inner = s.inner == 0 || counts.inner == 1 ? run : s.inner;
   return {s.outer == 0 || counts.outer == 1 ? inner * counts.inner : s.outer, inner, s.outer_field, s.inner_field};
 }
 
-/// Whether two runs share an element, where inner steps are longer than outer ones.
+/// Whether two runs have an element in common, where inner steps are longer than outer ones.
 constexpr bool runs_overlap(std::int64_t outer, std::int64_t inner, std::int64_t run, const StrideCounts& counts) {
   for (std::int64_t i = 1; i < counts.inner; ++i) {
     const std::int64_t outer_steps = i * inner / outer, before = outer_steps < counts.outer ? outer_steps : counts.outer - 1;
@@ -44,7 +45,8 @@ constexpr bool runs_overlap(std::int64_t outer, std::int64_t inner, std::int64_t
   return false;
 }
 
-/// `run` elements lie together; there are `counts.inner` of them in one outer step. Strides stay below the limits.
+/// Checks a pair of strides. `run` elements lie together; an outer step has `counts.inner` such runs. Strides must be multiples of
+/// `multiple` and stay below the limits.
 inline Verdict check_strides(const StridePair& given, std::int64_t run, const StrideCounts& counts, int multiple,
                              std::int64_t inner_limit, std::int64_t outer_limit) {
   const Status bad = Status::invalid_argument;

@@ -1,4 +1,4 @@
-// What kernels see of tensors: bases and strides in bytes, dense where the caller gave 0.
+// Tensors as kernels see them: bases and strides in bytes, dense where the caller gave 0.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ inline kernel::KvView value_view(const DecodeShape& shape, const KvCache& cache)
   return kv_view(shape, cache.values, cache.value_block_stride, cache.value_head_stride, cache.num_blocks);
 }
 
-/// Ids are below 2^31 in any case.
+/// The valid block ids of a cache: below num_blocks where that is known, else below 2^31.
 constexpr kernel::BlockIds block_ids(const KvCache& cache) {
   const std::int64_t most = std::int64_t{1} << 31;
   return {std::uint32_t(cache.num_blocks == 0 || cache.num_blocks > most ? most : cache.num_blocks)};

@@ -1,4 +1,4 @@
-// plan for Split::balanced: every workgroup gets the same cost.
+// BalancedPlanKernel: plan for Split::balanced. Every workgroup gets work of the same cost.
 #pragma once
 
 #include "hpa/kernel/plan_stride.hpp"
@@ -7,22 +7,22 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Rows lie end to end on a line, each as long as it costs: `sequence_cost`, then its tokens. Borders at multiples of `share` cut the line
-/// into shares. A border makes a cut unless that would leave an item of less than `min_tokens` at either end of the row: then the
-/// row is whole on one of its sides.
+/// Sequences lie end to end on a line. The length of each is its cost: `sequence_cost`, then its tokens. Borders at multiples of
+/// `share` cut the line into shares. A border cuts a sequence, unless that would leave an item of less than `min_tokens` at either
+/// end of it: then the sequence is whole on one side of the border.
 struct CostLine {
-  static constexpr int grain = 64;  // cuts are at multiples of so many tokens
+  static constexpr int grain = 64;  // tokens: cuts are at multiples of it
   std::int32_t sequence_cost, min_tokens;
   std::int64_t share;
 
-  /// Borders [first, end) lie in a row; those from `first_cut` on make its `items` items.
+  /// Borders [first, end) lie in a sequence. Those from `first_cut` on cut it into `items` items.
   struct Borders {
     std::int32_t first, end, first_cut, items;
   };
 
   static HPA_HOST_DEVICE constexpr std::int64_t share_of(const PartitionRule& rule, std::int64_t all) {
     const std::int64_t share = ceil_div(all, rule.shares), least = rule.sequence_cost + rule.min_partition + grain;
-    return share > least ? share : least;  // at most one border is too near to a row's start, and one to its end
+    return share > least ? share : least;  // at most one border is too near to a sequence's start, and one to its end
   }
   static HPA_HOST_DEVICE constexpr std::int64_t cost(const PartitionRule& rule, std::int32_t tokens) {
     return rule.sequence_cost + (std::int64_t{tokens} + grain - 1) / grain * grain;
@@ -31,7 +31,7 @@ struct CostLine {
     return std::int32_t(ceil_div(position, share));
   }
 
-  /// Of a row that begins at `start`, costs `cost` and has `tokens`.
+  /// The borders of a sequence that starts at `start` on the line, costs `cost` and has `tokens` tokens.
   HPA_HOST_DEVICE constexpr Borders borders(std::int64_t start, std::int64_t cost, std::int32_t tokens) const {
     Borders b{first_border_from(start), first_border_from(start + cost), 0, 1};
     if (b.first == b.end) return b;
@@ -40,12 +40,13 @@ struct CostLine {
     if (last_cut >= b.first_cut) b.items = last_cut - b.first_cut + 2;
     return b;
   }
-  /// Tokens of the row before a border that makes a cut.
+  /// The tokens of a sequence before a border that cuts it.
   HPA_HOST_DEVICE constexpr std::int32_t tokens_before(std::int32_t border, std::int64_t start) const {
     return std::int32_t((border * share - start - sequence_cost) / grain * grain);
   }
 };
 
+/// Items, partials (in units of max_query_len) and query rows to merge.
 struct ItemCounts {
   std::int32_t items, partials, split_rows;
   HPA_HOST_DEVICE constexpr ItemCounts operator+(const ItemCounts& o) const {
@@ -53,6 +54,7 @@ struct ItemCounts {
   }
 };
 
+/// The plan kernel of Split::balanced. `OneStride`: one workgroup reads all sequences.
 template <class M, bool OneStride>
 struct BalancedPlanKernel {
   using Machine = M;
@@ -93,7 +95,7 @@ struct BalancedPlanKernel {
     });
     if (wave.workgroup_x() != wave.workgroups_x() - 1) return;
     counts = counts + own_counts;
-    wave.each([&](int lane) {  // shares that are left are empty
+    wave.each([&](int lane) {  // the remaining shares are empty
       HPA_DO_NOT_UNROLL
       for (std::int32_t k = line.first_border_from(all) + wave.index() * M::width + lane; k <= p.rule.shares; k += waves * M::width)
         p.shares[k] = counts.items;
@@ -102,7 +104,7 @@ struct BalancedPlanKernel {
   }
 
  private:
-  /// What the sequences before `end` are cut into.
+  /// The counts of the sequences before `end`.
   static HPA_DEVICE ItemCounts counts_before(Wave& wave, const PlanParams& p, const CostLine& line, std::int32_t end) {
     Lane<ItemCounts> sums;
     wave.each([&](int lane) { sums[lane] = {}; });
@@ -121,7 +123,7 @@ struct BalancedPlanKernel {
     return Stride::sum(wave, sums);
   }
 
-  /// Where on the line each of a stride's sequences starts, the first one at 0. Returns what they cost.
+  /// Computes where on the line each sequence of a stride starts, if the first starts at 0. Returns the cost of all of them.
   static HPA_DEVICE std::int64_t lay_end_to_end(Wave& wave, const PlanParams& p, const Lane<Request>& requests,
                                                 Lane<std::int64_t>& starts) {
     wave.each([&](int lane) { starts[lane] = cost_of(p, requests[lane]); });

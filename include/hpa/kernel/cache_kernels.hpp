@@ -1,4 +1,4 @@
-// The cache's writers on the device: append, with or without quantising, and copy_blocks. Head and block sizes are run-time values. Rows
+// AppendKernel, QuantiseKernel, CopyBlocksKernel: the kernels that write the cache. Head and block sizes are run-time values. Rows
 // are read and blocks are copied 16 bytes at a time.
 #pragma once
 
@@ -20,13 +20,13 @@ struct AppendParams {
   BlockIds block_ids;
 };
 
-/// Where a token goes.
+/// The place of a token in the cache: a block, and a place in it.
 struct Slot {
   std::int32_t block;
   int offset;
 };
 
-/// Calls f(token, slot) for every token of a wave that has a slot. Grid x and the waves of a workgroup cover tokens.
+/// Calls f(token, slot) for every token of the wave that has a slot. Grid x and the waves of a workgroup cover tokens.
 template <int Waves, class Wave, class F>
 HPA_DEVICE void each_token(const Wave& wave, const AppendParams& p, F&& f) {
   for (std::int32_t token = wave.workgroup_x() * Waves + wave.index(); token < p.num_tokens; token += wave.workgroups_x() * Waves) {
@@ -36,8 +36,8 @@ HPA_DEVICE void each_token(const Wave& wave, const AppendParams& p, F&& f) {
   }
 }
 
-/// 16-bit caches: elements are copied as bits. A lane has eight elements of one token and head, of each cache. Head sizes are multiples
-/// of eight.
+/// append() for 16-bit caches: copies elements as bits. A lane has eight elements of one token and head, of K and of V. Head sizes
+/// are multiples of eight.
 template <class M, class Layout = layout::Vllm<16>>
 struct AppendKernel {
   using Machine = M;
@@ -86,9 +86,9 @@ struct QuantiseParams : AppendParams {
   KvView key_token_scales, value_token_scales;  // [num_blocks, num_kv_heads, block_size], float
 };
 
-/// 8-bit caches: code = element / scale, rounded and saturated. A division, not a product with the reciprocal, which rounds twice.
-/// With `TokenScales` the scale is that of the (token, head): the largest magnitude becomes 127. A lane has eight elements at a time;
-/// head sizes are multiples of 16, as those of 8-bit caches are.
+/// append() for 8-bit caches: code = element / scale, rounded and saturated. Divides, because a product with the reciprocal would
+/// round twice. With `TokenScales` the scale is that of the (token, head): the largest magnitude becomes 127. A lane has eight
+/// elements at a time; head sizes are multiples of 16, as those of 8-bit caches are.
 template <class M, DType Query, DType Kv, bool TokenScales, class Layout = layout::Vllm<layout::code_bits(Kv)>>
 struct QuantiseKernel {
   using Machine = M;
@@ -121,19 +121,19 @@ struct QuantiseKernel {
   }
 
  private:
-  /// How the lanes of a wave share the rows of a token: `lanes` next to each other have one head's, a run each or, of long rows, every
-  /// so many runs.
+  /// How the rows of a token are divided among the lanes of a wave. `lanes` neighbouring lanes have the row of one head: a run of
+  /// it each or, where the row is long, every `lanes`-th run.
   struct RowLanes {
     int runs, lanes, rows;  // runs of a row, lanes a row, rows at a time
     HPA_DEVICE explicit RowLanes(int head_size)
         : runs(head_size / run_length), lanes(runs < M::width ? runs : M::width), rows(M::width / lanes) {}
     HPA_DEVICE int first_run(int lane) const { return lane % lanes; }
-    /// The lane's head of those from `first_head` on; `heads` when it has none.
+    /// The head whose row a lane has, of those from `first_head` on; `heads` when it has none.
     HPA_DEVICE int head(int lane, int first_head, int heads) const {
       const int head = first_head + lane / lanes;
       return lane < rows * lanes && head < heads ? head : heads;
     }
-    /// The lane `by` further on among those of a row, behind the last the first again.
+    /// The lane `by` places further among the lanes of a row; behind the last comes the first.
     HPA_DEVICE int neighbour(int lane, int by) const {
       if (lane >= rows * lanes) return lane;
       const int place = lane % lanes + by;
@@ -200,7 +200,7 @@ struct QuantiseKernel {
   }
 
   static HPA_DEVICE float larger(float a, float b) { return b > a ? b : a; }
-  /// The largest magnitude. NaN does not count.
+  /// The largest magnitude of a run. NaN does not count.
   static HPA_DEVICE float largest(const Words<4>& vector) {
     float most = 0.f;
     HPA_UNROLL
@@ -211,7 +211,7 @@ struct QuantiseKernel {
 
 struct CopyBlocksParams {
   KvView key_cache, value_cache;
-  KvView key_token_scales, value_token_scales;  // of nullptr: none
+  KvView key_token_scales, value_token_scales;  // data is nullptr: there are none
   const std::int64_t* block_pairs;
   BlockIds block_ids;
   std::int32_t num_pairs;
@@ -219,6 +219,7 @@ struct CopyBlocksParams {
   std::int32_t scale_bytes;  // of its token scales
 };
 
+/// Copies blocks of K and V, with their token scales, onto other blocks.
 template <class M>
 struct CopyBlocksKernel {
   using Machine = M;

@@ -1,5 +1,5 @@
-// decode: a fixed grid of workgroups loops over the items of the plan. The waves of a workgroup stream tiles of their own and meet
-// at the item's end to merge.
+// DecodeKernel: decode where tiles go from memory to registers. A fixed grid of workgroups loops over the items of the plan. Each
+// wave of a workgroup takes tiles of its own; at the end of an item the waves merge.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// C: a Shaped Config.
+/// The decode kernel of machine M for C, a Shaped Config. Grid x covers items, y KV heads, z passes over their query rows.
 template <class M, class C>
 struct DecodeKernel {
   using Machine = M;
@@ -34,7 +34,8 @@ struct DecodeKernel {
   static constexpr int merge_rows = shape.merge_rows;
   using Merge = WaveMerge<M, C, waves, merge_rows, RotatedRows>;
 
-  /// What LDS holds while waves stream tiles. They still read the query when the first one of them writes its states.
+  /// LDS while waves multiply tiles. Query and states lie beside each other: some waves still read the query when the first one
+  /// writes its states.
   struct TilesLds {
     typename Tiles::StagedRows query;
     typename Merge::States states;
@@ -60,7 +61,7 @@ struct DecodeKernel {
     KvView keys, values;
   };
 
-  /// What a wave asks for as soon as it knows an item: the block ids of its first tile and its share of the query.
+  /// The loads that a wave starts as soon as it knows an item: the block ids of its first tile, and its fragments of the query.
   struct Prefetch {
     const std::int32_t* table_row;
     Blocks ids{};
@@ -187,7 +188,7 @@ struct DecodeKernel {
     });
   }
 
-  /// The waves' outputs become one, `merge_rows` rows at a time: states through LDS, then outputs through the same LDS.
+  /// Merges the waves' outputs, `merge_rows` rows at a time: their states through LDS, then their outputs through the same LDS.
   static HPA_DEVICE void merge_waves(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Rows& rows,
                                      Tiles& tiles) {
     wave.refresh();
@@ -195,7 +196,7 @@ struct DecodeKernel {
     const auto finish = again<FinishOf<C::features>>(wave, params);
     const float value_scale = value_factor<C>(wave, params, wave.workgroup_y());
     for (int first = 0; first < rows.count; first += merge_rows) {
-      if (first > 0) wave.barrier();  // the pass before has been read
+      if (first > 0) wave.barrier();  // the rows before have been read
       Merge::write_states(wave, lds(wave).tiles.states, tiles.softmax, tiles.met_bad_id());
       wave.barrier();
       Lane<typename Merge::Weighed> weighed;
@@ -210,7 +211,7 @@ struct DecodeKernel {
         const Floats4 sum = Merge::sum(lds(wave).outputs, row - first, chunk, weighed[lane].weight);
         store_item<M, C>(result, finish, item, rows.at(row), 4 * chunk, sum * value_scale, weighed[lane].state);
       });
-      if constexpr (merge_rows == Merge::rows) return;  // there is one pass
+      if constexpr (merge_rows == Merge::rows) return;  // all rows are merged at once
     }
   }
 

@@ -1,4 +1,4 @@
-// merge: combines partial attentions of the same rows by their log-sum-exps, in index order.
+// MergeKernel: merges attentions of the same rows over disjoint keys by their log-sum-exps, in the order of their index.
 #pragma once
 
 #include "hpa/kernel/result.hpp"
@@ -9,7 +9,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Log-sum-exps: strides in elements.
+/// Log-sum-exps, [row, head]. Strides are in elements.
 template <class Float>
 struct LseView {
   Float* data;
@@ -17,7 +17,7 @@ struct LseView {
   HPA_DEVICE Float* at(std::int32_t row, std::int32_t head) const { return data + row * row_stride + head * head_stride; }
 };
 
-/// One part's out and lse, as hpa::MergeState has them.
+/// The out and lse of one hpa::MergeState.
 struct MergeSource {
   const void* out;
   LseView<const float> lse;
@@ -33,8 +33,8 @@ struct MergeParams {
   std::int32_t vectors;  // of `Elements` elements in a head
 };
 
-/// A lane has `Elements` neighbouring elements of one head: 8, or 4 where addresses do not allow 16-byte loads. It reads them of all
-/// states before it writes them, so that out may be a state's own.
+/// A lane has `Elements` neighbouring elements of one head: 8, or 4 where addresses do not allow 16-byte loads. It reads them of
+/// all states before it writes them, so that out may be the out of a state.
 template <class M, DType State, DType Out, int Elements>
 struct MergeKernel {
   using Machine = M;
@@ -81,7 +81,7 @@ struct MergeKernel {
     store(p, row, head, element, sum);
   }
 
-  /// An empty state has no part: its weight is 0, and what its out holds may be NaN.
+  /// Adds a state. An empty one adds nothing: its weight is 0, and its out may hold NaN.
   static HPA_DEVICE void add(Sum& sum, float lse, const Vector& vector) {
     if (__builtin_fabsf(lse) == __builtin_inff()) return;
     const auto [keep, weight] = sum.state.template absorb<M>({lse, 1.f}, log2_e);

@@ -1,5 +1,5 @@
-// plan: lengths -> items, on the device. A workgroup holds a stride of sequences, as many as it has lanes, and writes what some of them
-// need. So that none waits for another, each adds up by itself what the other sequences need.
+// PlanKernel: turns lengths into items, on the device. A workgroup reads a stride of sequences, as many as it has lanes, and
+// writes the items of some of them. No workgroup waits for another: each sums up by itself what the other sequences need.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Items by size, and rows to merge.
+/// Items of each size class, and query rows to merge.
 struct SizeCounts {
-  static constexpr int sizes = 3;  // at least PartitionRule::long_partition tokens, at least half of it, less
+  static constexpr int sizes = 3;  // items of at least PartitionRule::long_partition tokens, of at least half of it, of less
   std::int32_t items[sizes], split_rows;
   std::int32_t partials;  // items of sequences that were cut
   HPA_HOST_DEVICE constexpr SizeCounts operator+(const SizeCounts& o) const {
@@ -22,8 +22,9 @@ struct SizeCounts {
   HPA_HOST_DEVICE constexpr std::int32_t all_items() const { return items[0] + items[1] + items[2]; }
 };
 
-/// Split::by_length. Long items come first, so that workgroups end at about the same time; otherwise the order is the batch's.
-/// `OneStride`: it holds all sequences. The code for more would only be in the way: it is fetched anew in every step.
+/// The plan kernel of Split::by_length. Long items come first, so that workgroups end at about the same time; within a size class
+/// items are in the order of the batch. `OneStride`: one workgroup reads all sequences. The code for more is left out, because
+/// instructions are fetched anew in every step.
 template <class M, bool OneStride>
 struct PlanKernel {
   using Machine = M;
@@ -91,8 +92,9 @@ struct PlanKernel {
     return counts;
   }
 
-  /// `before`: what the sequences before it need; `all`: what all need. A partial's index is that of the item in the batch's order.
-  /// Writes all but the last item, and returns where that one goes.
+  /// Writes a request's items but the last, and its split rows. Returns the place of the last item, which the caller writes.
+  /// `before`: the counts of the sequences before it; `all`: of all sequences. Partials are numbered by items in the order of the
+  /// batch.
   static HPA_DEVICE std::int32_t write(const PlanParams& p, const Request& request, const Cut& c, std::int32_t sequence,
                                        const SizeCounts& before, const SizeCounts& all, Item& last_item) {
     const auto place = [&](int size) {

@@ -1,5 +1,6 @@
-// reduce: merges the partials of split rows, in index order. A lane has four or eight elements of one head, a wave one to eight heads.
-// Where rows are few, the waves of a workgroup share the partials of a row and meet in LDS; else each has a row of its own.
+// ReduceKernel: merges the partials of split rows, in the order of their index. A lane has four or eight elements of one head, a
+// wave one to eight heads. Where rows are few, the waves of a workgroup take turns at the partials of a row and meet in LDS;
+// otherwise each wave has a row.
 #pragma once
 
 #include "hpa/kernel/result.hpp"
@@ -23,7 +24,8 @@ struct ReduceParams : FinishOf<Can> {
   std::uint32_t stamp;
 };
 
-/// `RowWaves`: waves that share a row, all of a workgroup or one. `Can`: reduce_features().
+/// The reduce kernel. `RowWaves`: waves that merge a row together, all of a workgroup or one. Grid x covers split rows, grid y
+/// heads.
 template <class M, int HeadSize, DType Out, Features Can, int RowWaves>
 struct ReduceKernel {
   using Machine = M;
@@ -37,20 +39,19 @@ struct ReduceKernel {
   static constexpr tuning::ReduceShape numbers = M::Tuning::reduce_kernel_shape(HeadSize, Can != Features::none, RowWaves);
   static constexpr tuning::KernelShape shape = numbers.kernel;
   static constexpr int waves = shape.waves, rows = waves / RowWaves;  // of a workgroup
-  static constexpr int vectors = numbers.vectors;                     // of four elements, that a lane has of its head
+  static constexpr int vectors = numbers.vectors;                     // of four elements each, that a lane has of its head
   static constexpr int lanes_per_head = HeadSize / 4 / vectors, vector_stride = HeadSize / vectors;
   static constexpr int heads_per_wave = M::width / lanes_per_head;
   static constexpr int batch = numbers.partials_ahead;  // partials that a wave has in flight at a time
-  /// Where the waves that share a row meet.
+  /// LDS in which the waves of a row exchange what they merged.
   struct Lds {
     Floats4 sum[waves][vectors][M::width];
     RowState state[waves][M::width];
   };
   static constexpr int lds_bytes = RowWaves == 1 ? 0 : int(sizeof(Lds));
   static_assert(lanes_per_head > 0 && M::width % lanes_per_head == 0, "vectors in tuning/: the lanes of a head must divide a wave");
-  static_assert(RowWaves == 1 || RowWaves == waves, "a row is shared by all waves of a workgroup or by none");
+  static_assert(RowWaves == 1 || RowWaves == waves, "a row has all waves of a workgroup or one");
 
-  /// Grid x covers split rows, grid y covers heads.
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     std::int32_t i = wave.workgroup_x() * rows + (rows > 1 ? wave.index() : 0);
@@ -77,7 +78,7 @@ struct ReduceKernel {
   }
 
  private:
-  /// What a lane has of one head: its state and `vectors` times four elements.
+  /// A lane's result for one head: its state, and `vectors` times four elements.
   struct Merged {
     RowState state = RowState::none();
     Floats4 sum[vectors] = {};
@@ -88,7 +89,7 @@ struct ReduceKernel {
   }
   static HPA_DEVICE int element_of(int lane) { return 4 * (lane % lanes_per_head); }
 
-  /// Partials of a row that fall to the wave: every RowWaves. A lane's head counts from the wave's first.
+  /// Merges the wave's partials of a row: every RowWaves-th. `first_head`: the wave's first head.
   static HPA_DEVICE void merge_partials(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first_head,
                                         int lane, Merged& merged) {
     const auto head = unsigned(lane / lanes_per_head);
@@ -99,8 +100,8 @@ struct ReduceKernel {
     if (first < row.partitions) merge<2>(wave, result, row, first, first_head, head, element, merged);
   }
 
-  /// Adds partitions first, first + RowWaves, .., N of them. Past the row's last the last one is loaded again, so that all loads are in
-  /// flight at once. A head's vectors are `vector_stride` apart, so that its lanes load whole segments.
+  /// Adds partitions first, first + RowWaves, .., N of them. In place of partitions past the last it loads the last once more, so
+  /// that all loads are in flight at once. A head's vectors are `vector_stride` apart, so that its lanes load whole segments.
   template <int N>
   static HPA_DEVICE void merge(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first,
                                std::int32_t first_head, std::uint32_t head, int element, Merged& merged) {
@@ -129,7 +130,7 @@ struct ReduceKernel {
     }
   }
 
-  /// The first wave's become those of all waves, in order.
+  /// Merges what all waves of the row have into the first wave, in order.
   static HPA_DEVICE void exchange(Wave& wave, Lane<Merged>& merged) {
     auto& lds = *reinterpret_cast<Lds*>(wave.lds());
     wave.each([&](int lane) {

@@ -1,4 +1,5 @@
-// One wave's stream of tiles: load, multiply, mask, update, multiply. No barrier, no LDS but the query's.
+// RegisterTiles: a wave's tiles of an item, in registers: load, multiply, mask, update, multiply. Of LDS a tile needs the query
+// alone, and no barrier.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +12,19 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Of the KV head, and the wave's place for a tile's scales.
+/// The token scales of a KV head, and the LDS in which the wave keeps those of its current tile.
 struct TileTokenScales : TokenScaleParams {
   float* lds;
 };
 
-/// In LDS.
+/// Features::all as a wave's tiles need them. The facts lie in LDS.
 struct TileRowFacts {
   const RowFacts* facts;  // of the pass's rows
   const EdgeFacts* edge;
 };
 struct NoRowFacts {};
 
-/// What a wave needs to know of the item whose tiles it streams.
+/// What a wave knows of the item whose tiles it takes.
 template <class C>
 struct WaveItem : std::conditional_t<has_feature_params<C>, TileFeatures, NoFeatures>,
                   std::conditional_t<has_row_facts<C>, TileRowFacts, NoRowFacts>,
@@ -35,7 +36,7 @@ struct WaveItem : std::conditional_t<has_feature_params<C>, TileFeatures, NoFeat
   float scale_log2;               // logit scale * log2(e)
 };
 
-/// The state of one of `Waves` waves while it streams tiles first, first + Waves, .. of an item.
+/// Tiles first, first + Waves, .. of an item in one of `Waves` waves: the loads that are under way, and the softmax so far.
 template <class M, class C, int Waves>
 class RegisterTiles {
  public:
@@ -48,11 +49,11 @@ class RegisterTiles {
   using Query = typename QueryTile<M, C, Waves>::Staged;
   static constexpr int value_batch = C::shape.value_batch;  // steps of output() whose values are asked for and awaited together
   using Operand = typename Query::Operand;
-  /// The query in LDS: operands, and what staging left behind them.
+  /// The query in LDS: operands, and behind them what else the machine's StagedQuery keeps, in units of operands.
   struct alignas(16) StagedRows {
     Operand operand[Query::lds_bytes / int(sizeof(Operand))];
   };
-  static_assert(Query::lds_bytes % sizeof(Operand) == 0, "what lies behind the operands fills operands");
+  static_assert(Query::lds_bytes % sizeof(Operand) == 0, "the query in LDS is no whole number of operands");
 
   RunningSoftmax<M, C> softmax;
 
@@ -63,7 +64,7 @@ class RegisterTiles {
   HPA_DEVICE int count() const { return tiles_; }
   HPA_DEVICE bool met_bad_id() const { return met_bad_id_; }
 
-  /// The block ids of a tile of tokens [begin, end). Past the last tile the last one's are read again: nothing uses them.
+  /// The block ids of a tile of tokens [begin, end). Past the last tile they are the last tile's: nothing uses them.
   static HPA_DEVICE Blocks blocks_of(const Wave& wave, const std::int32_t* table_row, int begin, int end, int tile) {
     const int last = count_tiles(begin, end) - 1;
     return read_blocks<Traits::tokens, C::block_size>(wave, table_row, begin + (tile < last ? tile : last) * Traits::tokens, end);
@@ -83,16 +84,16 @@ class RegisterTiles {
     wave.keep_order();
   }
 
-  /// Waits for the second tile's ids, which else would be asked for only when the first tile is there.
+  /// Waits for the second tile's ids, so that they are not asked for only when the first tile is there.
   HPA_DEVICE void await_ids(Wave& wave) { next_ = wave.loaded(next_); }
 
-  /// To be called when the query is staged.
+  /// Reads the scales of the query's rows from LDS. Called when the query is staged.
   HPA_DEVICE void read_row_scales(const Wave& wave, Operand* query) { row_scales_.read(wave, query); }
 
-  /// The wave's tiles but the last: each is followed by another, asked for while this one is used.
+  /// Adds all tiles of the wave but its last to the softmax. The next tile is asked for while one is used. Returns the last tile.
   HPA_DEVICE int full_tiles(Wave& wave, const Operand* query, int first) {
     int tile = first;
-    // Nor is the first turn to be taken out of the loop because a window begins there: registers are dear.
+    // Do not peel the first iteration, though a window begins there: peeling spills.
     HPA_DO_NOT_UNROLL
     for (; tile + Waves < tiles_; tile += Waves) {
       Scores<M, C> scores = logits(wave, query, tile);
@@ -109,7 +110,7 @@ class RegisterTiles {
     return tile;
   }
 
-  /// The wave's last tile, the only one that may hold tokens past the end.
+  /// Adds the wave's last tile to the softmax: the only one that may hold tokens past the end.
   HPA_DEVICE void last_tile(Wave& wave, const Operand* query, int tile) {
     wave.refresh();
     Scores<M, C> scores = logits(wave, query, tile);
@@ -140,7 +141,7 @@ class RegisterTiles {
     }
   }
 
-  /// What some row sees of a tile.
+  /// The tokens of a tile that some row sees.
   HPA_DEVICE auto seen(int tile) const {
     if constexpr (C::can(Features::query_rows))
       return item_.edge->from(first_token(tile));
@@ -194,7 +195,7 @@ class RegisterTiles {
       for (int p = 0; p < Products::score_products; ++p) scores.product[p][lane] = typename M::Floats4{0.f, 0.f, 0.f, 0.f};
     });
     Lane<const Operand*> lane_query;
-    wave.each_afresh([&](int lane) { lane_query[lane] = query + lane; });  // read again for every tile: registers are dear
+    wave.each_afresh([&](int lane) { lane_query[lane] = query + lane; });  // made anew for every tile: it would cost a register
     constexpr int steps_ahead = std::min(int{C::shape.query_ahead}, Traits::steps);
     Lane<Operand> rows[steps_ahead + 1];  // of this step and of the next ones
     const auto read = [&](int step) {
@@ -252,7 +253,7 @@ class RegisterTiles {
     }
   }
 
-  /// Of a batch of steps, asked for together.
+  /// Waits for the values of a batch of steps, which were asked for together.
   HPA_DEVICE void await_values(const Wave& wave, int first) {
     if constexpr (value_batch > 1) wave.await(values_.operand[first + value_batch - 1]);
   }
@@ -265,7 +266,7 @@ class RegisterTiles {
   KeyTile<M, C> keys_;
   ValueTile<M, C> values_;
   std::conditional_t<C::token_scales, ScalesPrefetch<M, C>, NoTokenScales> scales_;
-  TileScales tile_scales_{nullptr, nullptr};  // of the tile at work; token_scales only
+  TileScales tile_scales_{nullptr, nullptr};  // of the current tile; token_scales only
   typename Query::RowScales row_scales_;
 };
 

@@ -1,5 +1,5 @@
-// decode for machines with asynchronous copies to LDS. As DecodeKernel, but keys and values come through a ring that each wave keeps
-// filled from one item to the next; one barrier an item, for the merge.
+// RingKernel: decode where tiles come to LDS by asynchronous copies. Each wave keeps a ring of tiles filled, from one item to the
+// next; an item has one barrier, for the merge.
 #pragma once
 
 #include "hpa/kernel/ring_tiles.hpp"
@@ -9,7 +9,8 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// C: a Shaped Config.
+/// The decode kernel of machine M for C, a Shaped Config. Grid x covers (item, KV head) pairs, y passes over the query rows of a
+/// KV head.
 template <class M, class C>
 struct RingKernel {
   using Machine = M;
@@ -35,7 +36,7 @@ struct RingKernel {
   using Merge = WaveMerge<M, C, waves, Products::rows, PaddedRows>;
   // With two merge buffers the waves of an item need not wait until the item before has been read.
   static constexpr int merge_buffers = Products::rows == 8 ? 2 : 1;
-  // The next item's query is asked for an item ahead, or where registers are short only when the output has left them.
+  // The next item's query is asked for at an item's start, or, where registers are short, when the output has left them.
   static constexpr bool query_is_early = Products::rows == 8;
 
   struct PlainLds {
@@ -55,13 +56,13 @@ struct RingKernel {
     wave.allow_next_launch();
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     WorkQueue list(wave, p, header.num_items);
-    Work work = list.read(wave, p);  // the list has room for it, so it need not wait for the count
+    Work work = list.read(wave, p);  // exists in memory even when the list is empty: no wait for the count
     if (header.stamp != p.stamp || list.at_end()) {
       if (header.stamp != p.stamp) report(wave, p.header, PlanError::other_shape, 0);
       return wave.await_previous_launch();
     }
-    // All that plan left, and the block tables, may be read before the kernel before this one has ended; queries may not, and of the
-    // caches only what DecodeArgs::allow_early_kv_loads promises.
+    // What plan() wrote and the block tables may be read before the previous kernel has ended. Queries may not, and of the caches
+    // only what DecodeArgs::allow_early_kv_loads promises.
     typename Tiles::Cursor cursor(wave, p, list, work);
     const int early = p.allow_early_kv_loads ? cursor.tiles_before_last(wave, work, work.item.rows) : 0;
     Tiles ring(wave, lds(wave).rings, lds(wave).bookkeeping, cursor);
@@ -128,7 +129,7 @@ struct RingKernel {
     if constexpr (merge_buffers == 1) wave.barrier();
   }
 
-  /// `keys_used` is called when the tile's keys have been read.
+  /// Adds a tile to the softmax. Calls `keys_used` when its keys have been read.
   template <class KeysUsed>
   static HPA_DEVICE void add_tile(Wave& wave, [[maybe_unused]] const Params& p, float scale_log2, const ItemFeatures& features,
                                   const StagedTile<M, C>& tile, const QueryRegisters<M, C>& query, Softmax& softmax,
@@ -162,7 +163,7 @@ struct RingKernel {
     else
       return {};
   }
-  /// What some row sees of a tile.
+  /// The tokens of a tile that some row sees.
   static HPA_DEVICE auto seen(const ItemFeatures& features, const Item& item, std::int32_t first_token) {
     if constexpr (C::can(Features::query_rows))
       return features.edge.from(first_token);
@@ -185,14 +186,14 @@ struct RingKernel {
       return item.end - first_token >= Traits::tokens;
   }
 
-  /// The wave's own.
+  /// The facts of the pass's rows. Each wave has a copy.
   static HPA_DEVICE RowFacts* facts_of([[maybe_unused]] const Wave& wave) {
     if constexpr (has_row_facts<C>)
       return lds(wave).facts[wave.index()];
     else
       return nullptr;
   }
-  /// A lane writes those that it will read.
+  /// Writes the facts of the pass's rows to LDS: each lane those that it reads.
   static HPA_DEVICE void stage_facts(const Wave& wave, const Params& p, const Rows& rows, const Item& item) {
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -203,7 +204,7 @@ struct RingKernel {
     });
   }
 
-  /// The outputs of the first `active` waves become one.
+  /// Merges the outputs of the first `active` waves and stores the results.
   static HPA_DEVICE void merge_waves(Wave& wave, const Params& p, const Work& work, const Rows& rows,
                                      const typename Merge::States& states, const typename Merge::Outputs& outputs,
                                      std::int32_t active) {

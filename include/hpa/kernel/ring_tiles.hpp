@@ -1,5 +1,5 @@
-// A wave's tiles through LDS: a ring of stages, filled by asynchronous copies that run ahead over the ends of items, so that the
-// memory has work while waves merge.
+// RingTiles: a wave's tiles in LDS. A ring of stages is filled by asynchronous copies, which run ahead over the ends of items, so
+// that memory has work while waves merge.
 #pragma once
 
 #include "hpa/arch/async_copy.hpp"
@@ -52,14 +52,14 @@ class StagedTile {
 
   HPA_DEVICE explicit StagedTile(const std::byte* data) : data_(data) {}
 
-  /// Of the tile's tokens; `given`: there are any.
+  /// The token scales of the tile; nullptr where `given` is false: all are 1.
   HPA_DEVICE TileScales scales(bool given) const {
     if (!given) return {nullptr, nullptr};
     const auto* const first = reinterpret_cast<const float*>(data_ + Keys::bytes + Values::bytes);
     return {first, first + Traits::tokens};
   }
 
-  /// Scores in base 2. Even and odd steps are summed apart: half as long a chain of products.
+  /// The scores of the tile, in base 2. Even and odd steps are summed apart: that halves the chain of dependent products.
   HPA_DEVICE Scores<M, C> multiply_keys(Wave& wave, const QueryRegisters<M, C>& query, float scale_log2) const {
     Scores<M, C> even, odd;
     wave.each([&](int lane) {
@@ -88,7 +88,7 @@ class StagedTile {
     return even;
   }
 
-  /// Adds the values to the output. Those that no row sees become zero: a probability of zero does not hide a NaN.
+  /// Adds the values to the output. `Masked`: values that no row sees become zero, as a probability of zero does not hide a NaN.
   template <bool Masked, class Seen>
   HPA_DEVICE void add_values(Wave& wave, RunningSoftmax<M, C>& softmax,
                              const typename RunningSoftmax<M, C>::Probabilities (&probabilities)[Products::row_sets],
@@ -141,7 +141,7 @@ class RingTiles {
   struct alignas(16) Ring {
     std::byte stage[stages][Tile::bytes];
   };
-  /// What Copies needs in LDS.
+  /// The LDS that Copies needs, a wave.
   struct alignas(8) Bookkeeping {
     std::byte stage[stages][8];
   };
@@ -150,11 +150,11 @@ class RingTiles {
   static_assert(stages >= 2, "a ring has two stages: copies run ahead of the products");
   static_assert(Copies::bookkeeping_bytes <= int(sizeof(Bookkeeping)), "Copies needs more than 8 bytes a stage");
 
-  /// `rings` and `bookkeeping` are those of the workgroup's waves.
+  /// `rings`, `bookkeeping`: of all waves of the workgroup.
   HPA_DEVICE RingTiles(Wave& wave, Ring (&rings)[waves], Bookkeeping (&bookkeeping)[waves], const Cursor& cursor)
       : cursor_(cursor), ring_(place_of_wave(wave, rings)), copies_(wave, place_of_wave(wave, bookkeeping)) {}
 
-  /// Asks for the wave's first tiles, `early` of them before the kernel before this one has ended.
+  /// Asks for the wave's first tiles, `early` of them before the previous kernel has ended.
   HPA_DEVICE void open(Wave& wave, int early) {
     HPA_DO_NOT_UNROLL
     for (int stage = 0; stage < stages; ++stage) {
@@ -171,14 +171,14 @@ class RingTiles {
     copies_.wait(wave, stage_);
     return Tile(place_of(stage_));
   }
-  /// Whether the id of that tile's block was bad; block 0 was read in its stead.
+  /// Whether the block id of the tile that arrived() returned was bad. Block 0 was read instead.
   HPA_DEVICE bool bad_id() const { return (bad_ids_ >> stage_ & 1) != 0; }
 
-  /// The tile's keys have been used: their place takes other ones.
+  /// Frees the keys of the current tile, whose place takes those of a later tile.
   HPA_DEVICE void release_keys(Wave& wave) {
     if (!cursor_.at_end()) copies_.template request<0>(wave, stage_, place_of(stage_), cursor_.keys(), cursor_.lane());
   }
-  /// The same of its values, and the turn goes to the next tile.
+  /// Frees the values of the current tile, whose place takes those of a later tile, and turns to the next tile.
   HPA_DEVICE void release_values(Wave& wave) {
     if (cursor_.at_end()) {
       copies_.pass(stage_);
@@ -198,7 +198,8 @@ class RingTiles {
   }
 
  private:
-  /// The wave's, by 32-bit arithmetic: 64-bit offsets cost a register that the 16-row kernels have not.
+  /// The element of an array in LDS that belongs to the wave. 32-bit arithmetic: 64-bit offsets cost a register that the 16-row
+  /// kernels do not have.
   template <class T>
   static HPA_DEVICE std::byte* place_of_wave(const Wave& wave, T (&of_waves)[waves]) {
     return reinterpret_cast<std::byte*>(of_waves) + wave.index() * int(sizeof(T));

@@ -1,4 +1,4 @@
-// The running softmax of one wave: for each row a reference near its maximum, the output and the sum of the probabilities.
+// RunningSoftmax: for each row of a wave a reference near its maximum, the output, and the sum of the probabilities.
 #pragma once
 
 #include "hpa/kernel/row_state.hpp"
@@ -8,9 +8,9 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Exponents are taken against `reference`, which follows the maximum lazily: it moves only when a score exceeds it by 2^8, so the
-/// common tile needs no exchange between lanes. The sum comes from a product with ones: it adds the probabilities as rounded for
-/// the output product, so their rounding cancels in the quotient.
+/// The softmax of a wave's tiles so far. Exponents are taken against `reference`, which follows the maximum lazily: it moves only
+/// when a score exceeds it by 2^8, so that the common tile needs no exchange between lanes. The sum comes from a product with
+/// ones: it adds the probabilities as rounded for the output product, so their rounding cancels in the quotient.
 template <class M, class C>
 struct RunningSoftmax {
   using Traits = TileTraits<M, C>;

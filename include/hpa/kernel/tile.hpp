@@ -1,4 +1,4 @@
-// Tiles in registers: the keys and values that a wave has asked for, and the query rows that it multiplies them with.
+// KeyTile, ValueTile, QueryTile: the keys and values of a tile in registers, and the query rows that multiply them.
 #pragma once
 
 #include "hpa/arch/products.hpp"
@@ -13,7 +13,7 @@ namespace kernel {
 using arch::Place;
 using arch::Words;
 
-/// The compile-time facts of a (machine, config) pair that the tile code shares.
+/// The compile-time facts of tiles of a (machine, config) pair.
 template <class M, class C>
 struct TileTraits {
   using Products = typename M::template Products<C::query, C::kv, C::shape.rows_per_pass>;
@@ -28,7 +28,7 @@ struct TileTraits {
   static_assert(Layout::value_run == layout::Along::tokens, "these products take runs of tokens from memory");
 };
 
-/// Copies a lane's share of an operand from memory: runs of `Run` elements of `Type` that are next to each other there. `Shared`: other
+/// Loads a lane's words of an operand: runs of `Run` elements of `Type`, each of which lies together in memory. `Shared`: other
 /// waves of the workgroup load the same.
 template <class Wave, DType Type, int Run, bool Shared = false, int N, class Address>
 HPA_DEVICE void load_runs(const Wave& wave, Words<N>& operand, Address&& address_of_element) {
@@ -55,7 +55,7 @@ struct KeyTile {
 
   HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
-      const Place first = Products::key_at(lane, 0, 0);  // a lane's other runs are at constant distances
+      const Place first = Products::key_at(lane, 0, 0);  // a lane's other runs lie at constant distances from it
       const char* start = cache.slab(blocks.block_of(first.token)) +
                           Traits::Layout::key_offset(C::block_size, blocks.slot_of(first.token), first.element);
       HPA_UNROLL
@@ -91,7 +91,8 @@ struct ValueTile {
   }
 };
 
-/// The query rows of one tile, in LDS as operands [step][lane]. Each of the workgroup's waves brings a share of the fragments.
+/// The query rows of a pass on their way to LDS, where they become operands [step][lane]. The workgroup's waves load them
+/// together, a fragment at a time.
 template <class M, class C, int Waves>
 struct QueryTile {
   using Staged = typename M::template StagedQuery<C::query, C::kv, C::head_size>;
@@ -100,8 +101,8 @@ struct QueryTile {
 
   typename M::template Lane<Operand> fragments[turns];
 
-  /// `row_address(row)` is the first element of a query row; rows past the last are given the last one's, so nothing is masked. A
-  /// wave without a fragment of its own asks for a fragment of one row: that is cheaper than a branch.
+  /// Asks for the wave's fragments. `row_address(row)`: the first element of a query row; rows past the last have the address of
+  /// the last, so nothing is masked. A wave without a fragment loads the first row: that is cheaper than a branch.
   template <class RowAddress>
   HPA_DEVICE void request(const typename M::Wave& wave, RowAddress&& row_address) {
     HPA_UNROLL
@@ -117,6 +118,7 @@ struct QueryTile {
     }
   }
 
+  /// Writes the wave's fragments to LDS.
   HPA_DEVICE void stage(const typename M::Wave& wave, Operand* lds) const {
     HPA_UNROLL
     for (int turn = 0; turn < turns; ++turn) {

@@ -8,13 +8,14 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// The scales of a tile's tokens, in LDS; nullptr: none.
+/// The token scales of a tile, in LDS; nullptr: all are 1.
 struct TileScales {
   const float* keys;
   const float* values;
 };
 
-/// A tile's scales on their way to LDS, where a tile has half as many tokens as a wave has lanes: a lane has one of them.
+/// The token scales of a tile on their way to LDS. A tile has half as many tokens as a wave has lanes, so each lane has one scale,
+/// of K or of V.
 template <class M, class C>
 class ScalesPrefetch {
  public:
@@ -24,7 +25,7 @@ class ScalesPrefetch {
     float scale[M::width];
   };
 
-  /// Once an item, before the first request.
+  /// Prepares for an item. Called before its first request.
   HPA_DEVICE void start(const typename M::Wave& wave, const TokenScaleParams& scales) {
     wave.each([&](int lane) { base_[lane] = lane < Traits::tokens ? scales.keys : scales.values; });
   }
@@ -39,7 +40,7 @@ class ScalesPrefetch {
     });
   }
 
-  /// `lds` is the wave's own.
+  /// Writes the scales to `lds`, which belongs to the wave.
   HPA_DEVICE TileScales stage(const typename M::Wave& wave, const TokenScaleParams& scales, float* lds) const {
     if (!scales.given()) return {nullptr, nullptr};
     wave.each_afresh([&](int lane) { lds[lane] = arch::drop_payload(scale_[lane]); });
@@ -48,7 +49,7 @@ class ScalesPrefetch {
 
  private:
   typename Traits::template Lane<float> scale_;
-  typename Traits::template Lane<const char*> base_;  // of K or of V, whichever the lane asks for
+  typename Traits::template Lane<const char*> base_;  // the scales of K or of V, as the lane's half of the wave needs
 };
 
 template <class M, class C>
@@ -57,7 +58,7 @@ HPA_DEVICE void scale_tokens(const typename M::Wave& wave, Scores<M, C>& scores,
   wave.each_afresh([&](int lane) { scores.each_score(lane, [&](auto& score, int, int token) { score = score * scales[token]; }); });
 }
 
-/// A lane's share of a tile's value scales: of the tokens that it holds values of.
+/// The value scales of a tile, for the tokens that a lane holds values of.
 template <class M, class C>
 class ValueScales {
  public:
@@ -88,8 +89,8 @@ class ValueScales {
   typename Traits::template Lane<float> scale_[tokens];
 };
 
-/// What multiplies values with probabilities: the products as they are, or with each token's scale. `seen()`: what some row sees of the
-/// tile.
+/// The product of values and probabilities: the machine's own, or with each token's scale. `seen()`: the tokens of the tile that
+/// some row sees.
 template <class M, class C, class Seen>
 HPA_DEVICE auto value_product([[maybe_unused]] const typename M::Wave& wave, [[maybe_unused]] const TileScales& scales,
                               [[maybe_unused]] Seen&& seen) {

@@ -1,4 +1,4 @@
-// From products to logits: scale, bias and mask. Everything is in base 2.
+// Scores, ValueMask: from products to logits by scale, bias and mask. Everything is in base 2.
 #pragma once
 
 #include "hpa/kernel/masks.hpp"
@@ -38,7 +38,7 @@ struct Scores {
       for (int p = 0; p < products; ++p) product[p][lane] = product[p][lane] * factor;
     });
   }
-  /// By a lane's own factor.
+  /// Multiplies the scores of each lane by the lane's factor.
   HPA_DEVICE void scale(const typename M::Wave& wave, const typename Traits::template Lane<float>& factor) {
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -76,8 +76,8 @@ struct Scores {
   }
 
  private:
-  /// cap * tanh(score / cap). Near 0, where 1 - 2 / (exp(2 x) + 1) cancels, by the first terms of tanh's series. Chosen by bits, as
-  /// compares would take registers.
+  /// Replaces each score by cap * tanh(score / cap). Near 0, where 1 - 2 / (exp(2 x) + 1) cancels, the first terms of the series
+  /// of tanh take over. Chosen by bits: comparisons would take registers.
   HPA_DEVICE void cap(const typename M::Wave& wave, float soft_cap) {
     const float limit = float_of(wave.made_anew(bits_of(soft_cap))), inverse = M::reciprocal(limit);
     wave.each([&](int lane) {
@@ -91,7 +91,7 @@ struct Scores {
     });
   }
 
-  /// Calls f(score, facts of its row, token).
+  /// Calls f(score, facts of its row, token) for every score of a lane.
   template <class F>
   HPA_DEVICE void each_row_score(const typename M::Wave& wave, const RowFacts* facts, F&& f) {
     wave.each_afresh([&](int lane) {
@@ -103,7 +103,8 @@ struct Scores {
   }
 };
 
-/// Makes values that no row sees zero: a probability of zero does not hide a NaN. A lane's bits to keep, of every operand of a tile.
+/// Makes values that no row sees zero, as a probability of zero does not hide a NaN. Holds a lane's bits to keep, which are the
+/// same for every operand of a tile.
 template <class M, class C>
 class ValueMask {
  public:
@@ -133,6 +134,7 @@ class ValueMask {
   std::uint32_t keep_[Products::value_words];
 };
 
+/// Makes the values of a tile in registers zero where no row sees them.
 template <class M, class C, class Seen>
 HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Seen& seen) {
   wave.each_afresh([&](int lane) {

@@ -1,4 +1,4 @@
-// The waves of a workgroup, each with rows of its own tiles, become one: their states and outputs meet in LDS.
+// WaveMerge: how the waves of a workgroup, each with the output of its own tiles, merge them in LDS.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Places in LDS of four elements of a row each, `Chunks` of them a row. Rows are rotated against each other, so that lanes of different
-/// rows use different banks. What fills no group of eight places is not rotated.
+/// Places in LDS of four elements each, `Chunks` of them a row. Rows are rotated against each other, so that lanes of different
+/// rows use different banks. Places beyond the last multiple of eight are not rotated.
 template <int Chunks>
 struct RotatedRows {
   static constexpr int row_places = Chunks, grouped = Chunks / 8 * 8;
@@ -22,7 +22,8 @@ struct RotatedRows {
   static HPA_HOST_DEVICE constexpr int place_of_float(int row, int element) { return 4 * place(row, element / 4) + element % 4; }
 };
 
-/// The same with a place left free behind every row, where LDS has room.
+/// Places in LDS of four elements each, `Chunks` of them a row and one that is left free, so that lanes of different rows use
+/// different banks. For kernels that have LDS to spare.
 template <int Chunks>
 struct PaddedRows {
   static constexpr int row_places = Chunks + 1;
@@ -45,7 +46,7 @@ struct WaveMerge {
   struct States {
     RowState state[Waves * rows];
   };
-  /// Of a pass.
+  /// The outputs of all waves, for the rows that are merged at a time.
   struct Outputs {
     Floats4 chunk[Waves * MergeRows * Places::row_places];
   };
@@ -55,7 +56,7 @@ struct WaveMerge {
     float weight[Waves];
   };
 
-  /// Leaves the states of the wave's rows; `failed`: all of them have.
+  /// Writes the states of the wave's rows. `failed`: a block id was bad, so all of them failed.
   static HPA_DEVICE void write_states(const Wave& wave, States& states, const Softmax& softmax, bool failed) {
     RowState* const wave_states = states.state + wave.index() * rows;
     wave.each([&](int lane) {
@@ -69,7 +70,7 @@ struct WaveMerge {
     });
   }
 
-  /// Leaves the outputs of those of the wave's rows that lie in the pass whose first row is `first`.
+  /// Writes the wave's outputs of rows [first, first + MergeRows).
   static HPA_DEVICE void write_outputs(const Wave& wave, Outputs& outputs, int first, const Softmax& softmax) {
     constexpr int run = Products::output_run;
     wave.each([&](int lane) {
@@ -94,18 +95,18 @@ struct WaveMerge {
     });
   }
 
-  /// Weighs the first `active` waves' shares of a row; the others have left nothing.
+  /// Merges the states that the first `active` waves wrote for a row. The other waves wrote none.
   static HPA_DEVICE Weighed weigh(const States& states, int row, int active = Waves) {
     Weighed weighed;
     RowState state[Waves];
     HPA_UNROLL
     for (int w = 0; w < Waves; ++w) state[w] = states.state[of_active(w, active) * rows + row];
     weighed.state = RowState::merged<M>(state, weighed.weight, active);
-    if (active == 0) weighed.state = RowState::none();  // what lies in LDS was not written
+    if (active == 0) weighed.state = RowState::none();  // no tokens: LDS is uninitialised, ignore it
     return weighed;
   }
 
-  /// Adds up the waves' outputs of four elements; `row` counts from the pass's first.
+  /// Adds up the waves' outputs of four elements. `row` counts from the first row that was written.
   static HPA_DEVICE Floats4 sum(const Outputs& outputs, int row, int chunk, const float (&weight)[Waves], int active = Waves) {
     Floats4 partial_sum[Waves], sum{0.f, 0.f, 0.f, 0.f};
     HPA_UNROLL
@@ -116,9 +117,9 @@ struct WaveMerge {
   }
 
  private:
-  /// A wave's row of the pass, among those of all waves.
+  /// The index of a wave's row among the rows of all waves.
   static HPA_DEVICE int row_of_wave(int wave, int row) { return wave * MergeRows + row; }
-  /// The first wave stands in for those that have left nothing.
+  /// The wave itself, or wave 0 for one that wrote nothing: its weight is 0.
   static HPA_DEVICE int of_active(int wave, int active) { return wave < active ? wave : 0; }
 };
 

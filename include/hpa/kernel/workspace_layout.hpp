@@ -1,4 +1,4 @@
-// How rows are cut on a device, and how a workspace is carved for it.
+// How sequences are cut on a device, and how a workspace is divided into areas.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// The rule by which plan cuts rows of this shape on this device. `partition_tokens` = 0: the library's own.
+/// The rule by which plan() cuts sequences of a shape on a device. `partition_tokens`: tokens of every partition; 0 = the library
+/// chooses.
 constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& device, int partition_tokens = 0) {
   const tuning::CutRule cut = tuning::cut_rule(device);
   const std::int64_t sequence_heads = std::int64_t{shape.max_seqs} * shape.num_kv_heads;
@@ -24,7 +25,7 @@ constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& d
   rule.fixed = partition_tokens;
   rule.compute_units = device.compute_units;
   rule.sequence_heads =
-      sequence_heads < device.compute_units ? int(sequence_heads) : device.compute_units;  // more rows make no difference
+      sequence_heads < device.compute_units ? int(sequence_heads) : device.compute_units;  // more make no difference
   if (!rule.fills_the_chip())
     rule.fill_fraction = std::uint32_t(ceil_div(std::int64_t{rule.sequence_heads} << 32, rule.compute_units));
   rule.whole_sequence_tokens = cut.whole_sequence_tokens;
@@ -44,8 +45,8 @@ constexpr PartitionRule partition_rule(const DecodeShape& shape, const Device& d
   return rule;
 }
 
-/// Byte offsets of a workspace's parts. Sized by capacities alone: header, items, split rows, shares,
-/// partial states, partial outputs.
+/// Sizes and byte offsets of the areas of a workspace: header, items, split rows, shares, states, partials. They follow from
+/// capacities alone.
 struct WorkspaceLayout {
   std::int64_t max_items = 0, max_partials = 0, max_split_rows = 0;
   std::size_t items = 0, split_rows = 0, shares = 0, states = 0, partials = 0, bytes = 0;
@@ -60,7 +61,7 @@ constexpr std::int64_t max_items(const DecodeShape& shape, const PartitionRule& 
   return by_length < by_total ? by_length : by_total;
 }
 
-/// Partial results that it can have at most: one for every query row of every item.
+/// Partials that a plan of this shape can have at most: one for each query row of each item.
 constexpr std::int64_t max_partials(const DecodeShape& shape, const PartitionRule& rule) {
   return max_items(shape, rule) * shape.max_query_len;
 }
@@ -107,7 +108,7 @@ constexpr std::size_t largest_bytes(DecodeShape shape, const Device& device, int
   return most;
 }
 
-/// The parts of a workspace as pointers.
+/// The areas of a workspace as pointers.
 struct CarvedWorkspace {
   PlanHeader* header;
   Item* items;

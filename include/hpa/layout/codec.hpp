@@ -11,7 +11,7 @@ namespace layout {
 /// Bits of an element's code.
 HPA_HOST_DEVICE constexpr int code_bits(DType type) { return 8 * size_of(type); }
 
-/// What codes are multiplied with to be elements.
+/// The factors that turn codes into elements.
 enum class Scales : std::uint8_t {
   none,  // nothing
   one,   // one float for all of K and one for all of V
@@ -34,7 +34,7 @@ struct Codec {
   template <int N>
   using Lanes = typename Machine::template Lane<arch::Words<N>>;
 
-  /// Words [first, first + N) of an operand of codes, a lane each.
+  /// Widens words [first, first + N) of an operand of codes.
   template <int N, DType To = Query, class Wave, class Operand>
   static HPA_DEVICE auto widen(const Wave& wave, const Operand& operand, int first) {
     static_assert(codes_per_word == 4, "four codes become two words");
@@ -49,7 +49,7 @@ struct Codec {
     return wide;
   }
 
-  /// All N words of an operand of values, i8, times `scale(lane, element)`.
+  /// Widens all N words of an operand of i8 values, times `scale(lane, element)`.
   template <int N, DType To, class Wave, class Operand, class Scale>
   static HPA_DEVICE auto widen_scaled(const Wave& wave, const Operand& operand, Scale&& scale) {
     Lanes<2 * N> wide;

@@ -9,7 +9,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace layout {
 
-/// What the elements of V that lie next to each other in memory are.
+/// Along what V runs in memory: elements that are neighbours there are neighbouring tokens, or neighbouring head elements.
 enum class Along { tokens, elements };
 
 /// Byte offsets inside a slab, for elements of `Bits` bits. They are sums: of a token's offset and of an element's. `block_size` is a

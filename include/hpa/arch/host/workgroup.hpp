@@ -19,7 +19,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// What the waves of one workgroup share.
+/// A workgroup: LDS and barrier of its waves.
 class HostWorkgroup {
  public:
   HostWorkgroup(int waves, std::size_t lds_bytes)
@@ -72,7 +72,7 @@ class HostWorkgroup {
   std::condition_variable released_;
 };
 
-/// What running a kernel takes of its type, so that threads and exceptions are not compiled once more for every kernel.
+/// A kernel without its type, so that threads and exceptions are not compiled once more for every kernel.
 struct HostKernel {
   void (*run)(HostWorkgroup& workgroup, int wave, const Grid& place, int workgroups_x, const void* params);
   int waves;

@@ -42,7 +42,7 @@ class GroupedCopies {
   template <int I, class Wave>
   HPA_DEVICE void request(const Wave& wave, int stage, std::byte* to, const DeviceLane<const char*>& from, int from_lane) {
     using OneStrip = std::tuple_element_t<I, std::tuple<Strips...>>;
-    const char* const source = wave.broadcast(from, from_lane);  // every lane has read what is overwritten: it takes part in this
+    const char* const source = wave.broadcast(from, from_lane);  // all lanes take part, so each has read what is overwritten
     wave.each([&](int lane) {
       if (OneStrip::vectors < 32 && lane >= OneStrip::vectors) return;
       copy<OneStrip>(shared_address(to) + 16u * unsigned(lane), source + OneStrip::source_of(lane),

@@ -63,7 +63,8 @@ class Wave : public WaveDefaults<Wave> {
   static HPA_DEVICE T load(const void* address) {
     return __builtin_bit_cast(T, __ldcg(static_cast<const Memory<T>*>(address)));
   }
-  /// The same where other waves of the workgroup load it too: through L1. Not of what a kernel before may still be writing.
+  /// Loads a value that other waves of the workgroup load too: through L1. Not for memory that a previous kernel may still be
+  /// writing.
   template <class T>
   static HPA_DEVICE T load_shared(const void* address) {
     return __builtin_bit_cast(T, *static_cast<const Memory<T>*>(address));
@@ -120,7 +121,7 @@ class Wave : public WaveDefaults<Wave> {
                  : "r"(shared_address(address(int(threadIdx.x) % width))));
     return {m};
   }
-  /// Each word is the lane's part of an 8x8 matrix of 16-bit elements, row lane / 4; transposed.
+  /// Transposes N 8x8 matrices of 16-bit elements. Word i of a lane is two elements of matrix i, in row lane / 4.
   template <int N>
   HPA_DEVICE Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
     Lane<Words<N>> result;
