@@ -95,9 +95,10 @@ inline constexpr bool starts_early = false;
 template <class Kernel>
 inline constexpr bool starts_early<Kernel, std::enable_if_t<Kernel::starts_early>> = true;
 
-/// Whether the kernel was prepared on a device: 1, or 2 where the device can start kernels early. Each library prepares its own kernel.
+/// Whether the kernel was prepared on a device: 1, or 2 where the device can start kernels early. Hidden: each library prepares
+/// its own kernel.
 template <class Kernel>
-struct HPA_OF_THIS_LIBRARY Prepared {
+struct [[gnu::visibility("hidden")]] Prepared {
   static inline DeviceMemo on;
 };
 

@@ -18,10 +18,6 @@
 #error "this source is compiled by no compiler of the GPU platform that it names: include hpa/declare.hpp, which declares the calls"
 #endif
 
-// Marks memory that each shared library has for itself: two libraries in one process may be of different versions, and have
-// different kernels.
-#define HPA_OF_THIS_LIBRARY __attribute__((visibility("hidden")))
-
 namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
@@ -44,7 +40,8 @@ inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream s
   return verdict_of(HPA_RUNTIME(StreamSynchronize)(stream));
 }
 
-/// A number for each device, 0 at first. Devices beyond its size always read 0.
+/// A number for each device, 0 at first. Devices beyond its size always read 0. Its objects have hidden visibility: two libraries
+/// in one process may be of different versions, with different kernels, so each has its own.
 class DeviceMemo {
  public:
   std::uint32_t of(int ordinal) const { return in_range(ordinal) ? numbers_[ordinal].load(std::memory_order_relaxed) : 0; }
@@ -122,7 +119,7 @@ inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream) 
 
 /// The device that the host stands for: eight compute units, whatever the machine has, so that a sequence is cut the same way
 /// everywhere. A test may let it stand for another chip, between calls.
-HPA_OF_THIS_LIBRARY inline Device host_device{Arch::host, 8};
+[[gnu::visibility("hidden")]] inline Device host_device{Arch::host, 8};
 
 #endif
 
