@@ -64,11 +64,12 @@ struct DecodeArgs {
   const std::uint32_t* tree_masks = nullptr;  // [num_rows]; bit i: the row sees the i-th new token of its sequence, at position
                                               // seq_len - q + i; needs shape.tree_mask. All older tokens are seen
 
-  /// A promise that lets decode() ask for keys and values before the kernel before it in the stream has ended (sm_90; elsewhere it
-  /// changes nothing). It says: whatever kernel may still be running then writes nothing of the cache but the sequences' last tokens,
-  /// one for every query row. append() right before decode() keeps it; copy_blocks() there, or any other kernel that fills blocks,
-  /// breaks it, and the result is then undefined. What lies further back has ended if a kernel between was launched in the ordinary
-  /// way, as append() is, or is plan(). Worth 1 to 3 us a layer.
+  /// Lets decode() read keys and values before the previous kernel in the stream has ended: worth 1 to 3 us a layer on sm_90, and
+  /// nothing elsewhere. The caller promises, or the result is undefined:
+  ///  (1) The previous kernel writes no key or value, except the last tokens of the sequences, one for each query row. append() keeps
+  ///      this; copy_blocks(), or another kernel that fills blocks, does not.
+  ///  (2) So do kernels before it that may still be running. They have ended if one after them was launched in the ordinary way, as
+  ///      append() is, or is plan().
   bool allow_early_kv_loads = false;
 };
 

@@ -1,24 +1,16 @@
 // Config: what a decode kernel knows at compile time.
 #pragma once
 
-#include "hpa/shape.hpp"
+#include "hpa/features.hpp"
 #include "hpa/tuning/kernel_shape.hpp"
 
 namespace hpa {
-
-/// What a decode kernel can do beyond the plain case, which is one query row a sequence that sees all its keys, in and out of one type.
-enum class Features : std::uint8_t {
-  plain,  // nothing, and nothing of the rest costs it an instruction
-  all     // each on or off at run time: several query rows, causal or not, tree masks, windows, ALiBi, soft cap, sinks, FP8 output
-};
-
-constexpr const char* name(Features features) { return features == Features::plain ? "Features::plain" : "Features::all"; }
 
 /// One instance of the decode kernel. The GQA ratio, head counts, strides and lengths are run-time values.
 ///
 /// `PartitionTokens` is the tokens a partition that plan_with() cuts: 0 = the library's rule, 256 = upstream's cuts. It must be a
 /// multiple of the block size.
-template <int HeadSize, int BlockSize, DType Query, DType Kv = Query, int PartitionTokens = 0, Features Can = Features::plain,
+template <int HeadSize, int BlockSize, DType Query, DType Kv = Query, int PartitionTokens = 0, Features Can = Features::none,
           KvLayout Layout = KvLayout::vllm>
 struct Config {
   static constexpr int head_size = HeadSize;
@@ -28,8 +20,9 @@ struct Config {
   static constexpr KvLayout layout = Layout;
   static constexpr int partition_tokens = PartitionTokens;
   static constexpr Features features = Can;
-  static constexpr bool general = Can == Features::all;
-  static constexpr bool token_scales = general && Kv == DType::i8;        // may have a scale for every token, besides one for all
+  /// Whether its kernels have a feature: what is not needed is not compiled.
+  static HPA_HOST_DEVICE constexpr bool can(Features feature) { return covers(Can, feature); }
+  static constexpr bool token_scales = covers(Can, Features::token_scales) && Kv == DType::i8;  // a scale for every token, or none
   using Kernel = Config<HeadSize, BlockSize, Query, Kv, 0, Can, Layout>;  // what is compiled: how plan cuts is nothing to a kernel
   static_assert(PartitionTokens >= 0 && PartitionTokens % BlockSize == 0, "a partition is a whole number of blocks");
   static_assert(size_of(Query) == 2 && (size_of(Kv) == 1 || Kv == Query), "16-bit KV has the query's type");

@@ -6,7 +6,7 @@
 //
 //   // attention.hpp, included by both
 //   #include "hpa/declare.hpp"
-//   using engine_menu = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::feature_sets<hpa::Features::plain>>;
+//   using engine_menu = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::feature_sets<hpa::Features::none>>;
 //
 //   // scheduler.cpp, by any C++17 compiler               // attention.cu or attention.hip
 //   #include "attention.hpp"                              #include "attention.hpp"

@@ -5,7 +5,7 @@
 //
 //   // attention.hpp, included wherever attention is called. Sources that no GPU compiler sees include hpa/declare.hpp in its stead
 //   #include "hpa/instantiate.hpp"
-//   using engine_menu = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::feature_sets<hpa::Features::plain>>;
+//   using engine_menu = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::feature_sets<hpa::Features::none>>;
 //   HPA_EXTERN(engine_menu);
 //
 //   // attention.cpp: the menu, its kernels included
@@ -29,7 +29,7 @@
 //
 //   // kernels.hpp
 //   HPA_EXTERN_KERNEL_ON(machine, hpa::Config<64, 16, hpa::DType::bf16>);                  // decode
-//   HPA_EXTERN_REDUCE(machine, 64, hpa::DType::bf16, hpa::Features::plain);                // reduce, of all block sizes and KV types
+//   HPA_EXTERN_REDUCE(machine, 64, hpa::DType::bf16, hpa::Features::none);                // reduce, of all block sizes and KV types
 //   HPA_EXTERN_PLAN(machine);                                                              // plan, of everything
 //   HPA_EXTERN_APPEND(machine, hpa::DType::bf16, hpa::DType::e4m3_ocp);                    // append, rows to 8-bit KV
 //   HPA_EXTERN_COPY(machine);                                                              // append with 16-bit KV, copy_blocks
@@ -53,11 +53,12 @@
 /// They are compiled here.
 #define HPA_INSTANTIATE_KERNEL(...) HPA_DETAIL_DECODE(template, ::hpa::arch::DefaultMachine, __VA_ARGS__)
 
-/// The same for a machine: machine, Config.
+/// HPA_EXTERN_KERNEL and HPA_INSTANTIATE_KERNEL for a machine: machine, Config.
 #define HPA_EXTERN_KERNEL_ON(...) HPA_DETAIL_DECODE(extern template, __VA_ARGS__)
 #define HPA_INSTANTIATE_KERNEL_ON(...) HPA_DETAIL_DECODE(template, __VA_ARGS__)
 
-/// The reduce kernels of a machine, a head size, a type of queries and a Features, whatever the block size and the type of KV.
+/// The reduce kernels of a machine, a head size, a type of queries and a Features, whatever the block size and the type of KV. There are two: of
+/// Features::none, and of all sets with query rows, sinks or FP8 output.
 #define HPA_EXTERN_REDUCE(...) HPA_DETAIL_REDUCE(extern template, __VA_ARGS__)
 #define HPA_INSTANTIATE_REDUCE(...) HPA_DETAIL_REDUCE(template, __VA_ARGS__)
 
@@ -101,8 +102,8 @@
 #define HPA_DETAIL_LAUNCH(prefix, ...) \
   prefix ::hpa::Verdict hpa::arch::launch<__VA_ARGS__>(::hpa::arch::Grid, const typename __VA_ARGS__::Params&, ::hpa::Stream)
 
-#define HPA_DETAIL_REDUCE(prefix, machine, head_size, type, features)                                          \
-  prefix ::hpa::Verdict hpa::detail::run_reduce<machine, head_size, type, (features) == ::hpa::Features::all>( \
+#define HPA_DETAIL_REDUCE(prefix, machine, head_size, type, features)                                                \
+  prefix ::hpa::Verdict hpa::detail::run_reduce<machine, head_size, type, ::hpa::kernel::reduce_features(features)>( \
       const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, const ::hpa::detail::Prepared&, ::hpa::Stream)
 
 #define HPA_DETAIL_PLAN(prefix, machine)                                       \

@@ -41,8 +41,19 @@ template <int... Sizes>
 struct head_sizes : axis<Sizes...> {};
 template <int... Sizes>
 struct block_sizes : axis<Sizes...> {};
+/// Of several sets that have what a shape needs, the smallest is its own.
 template <Features... Sets>
-struct feature_sets : axis<Sets...> {};
+struct feature_sets : axis<Sets...> {
+  /// The place on the axis of the set with the fewest features among those that cover `needed`, the first of equals; -1: none does.
+  static constexpr int smallest(Features needed) {
+    int best = -1;
+    for (int i = 0; i < int(sizeof...(Sets)); ++i)
+      if (covers(feature_sets::values[i], needed) &&
+          (best < 0 || count(feature_sets::values[i]) < count(feature_sets::values[best])))
+        best = i;
+    return best;
+  }
+};
 template <class Machine>
 struct machine {};  // or arch::Machines<..>, of which the device gets one
 
@@ -50,7 +61,7 @@ namespace detail {
 /// A menu with other axes in place of its own.
 template <class Menu, class... Axes>
 struct With;
-/// The kinds of values on an axis that are the queries' where the axis is empty.
+/// An axis of KV types; an empty one stands for the types of the queries.
 template <class Axis, class Queries>
 struct OrQueries {
   using type = Axis;
@@ -72,14 +83,15 @@ struct menu {
   using block_sizes = BlockSizes;
   using feature_sets = FeatureSets;
 
-  /// The same menu with other axes: default_menu::with<kv_types<DType::e4m3_fnuz>, head_sizes<64>>.
+  /// This menu with other axes: default_menu::with<kv_types<DType::e4m3_fnuz>, head_sizes<64>>.
   template <class... Axes>
   using with = typename detail::With<menu, Axes...>::type;
 
   /// The kernels that dispatch() may choose.
   static constexpr bool has_kv(DType query, DType kv) { return KvTypes::has(kv) && (size_of(kv) == 1 || kv == query); }
 
-  /// Calls f(Config<..>{}) for the kernel that computes `shape`; false when there is none. The plain kernel where it will do.
+  /// Calls f(Config<..>{}) for the kernel that computes `shape`; false when there is none. Of several sets of features that will
+  /// do it is the smallest.
   template <class F>
   static bool dispatch(const DecodeShape& shape, F&& f) {
     if (!is_compiled(shape)) return false;
@@ -87,8 +99,7 @@ struct menu {
     const auto take = [&](auto config) {
       if constexpr (tuning::has_kernel<MachineType, decltype(config)>) f(config), found = true;
     };
-    const bool plain = FeatureSets::has(Features::plain) && !needs_features(shape);
-    FeatureSets::visit(plain ? Features::plain : Features::all, [&](auto features) {
+    FeatureSets::visit(FeatureSets::values[FeatureSets::smallest(needed(shape))], [&](auto features) {
       QueryTypes::visit(shape.query, [&](auto query) {
         KvTypes::visit(shape.kv, [&](auto kv) { dispatch_sizes(shape, features, query, kv, take); });
       });
@@ -100,7 +111,7 @@ struct menu {
   static constexpr bool is_compiled(const DecodeShape& shape) {
     return QueryTypes::has(shape.query) && has_kv(shape.query, shape.kv) && HeadSizes::has(shape.head_size) &&
            shape.head_size_of_v() == shape.head_size && BlockSizes::has(shape.block_size) && shape.layout == KvLayout::vllm &&
-           (FeatureSets::has(Features::all) || !needs_features(shape));
+           FeatureSets::smallest(needed(shape)) >= 0;
   }
 
  private:
@@ -143,13 +154,13 @@ template <class Q, class K, class H, class B, class F, class M, class Value, cla
 struct With<menu<Q, K, H, B, F, M>, machine<Value>, Rest...> : With<menu<Q, K, H, B, F, Value>, Rest...> {};
 }  // namespace detail
 
-/// What is compiled when nothing else is asked for. An engine that needs less names a smaller menu and compiles only that; one with
-/// 8-bit KV names its type:
+/// The menu of calls that name none. An engine that needs less names a smaller menu and compiles only that; one with 8-bit KV
+/// names its type:
 ///   using mine = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::kv_types<hpa::DType::bf16, hpa::DType::e4m3_fnuz>,
-///                                        hpa::head_sizes<128>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>>;
+///                                        hpa::head_sizes<128>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::none>>;
 ///   hpa::decode<mine>(shape, args, workspace, stream);
 using default_menu = menu<query_types<DType::f16, DType::bf16>, kv_types<>, head_sizes<64, 128>, block_sizes<16, 32>,
-                          feature_sets<Features::plain, Features::all>, arch::DefaultMachine>;
+                          feature_sets<Features::none, Features::all>, arch::DefaultMachine>;
 
 /// The menu that has the one kernel.
 template <class Config, class Machine = arch::DefaultMachine>

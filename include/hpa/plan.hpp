@@ -40,10 +40,10 @@ Verdict run_plan(const DecodeShape& shape, const Batch& batch, const Prepared& p
                                   shape.total_kv_tokens(),
                                   p.rule,
                                   p.stamp,
-                                  p.parts.header,
-                                  p.parts.items,
-                                  p.parts.split_rows,
-                                  p.parts.shares};
+                                  p.areas.header,
+                                  p.areas.items,
+                                  p.areas.split_rows,
+                                  p.areas.shares};
   return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     return batch.num_seqs <= kernel::PlanStride<Machine>::sequences ? launch_plan<Machine, true>(shape.split, params, stream)
@@ -87,7 +87,7 @@ Verdict plan_with(const DecodeShape& shape, const Batch& batch, Workspace worksp
 
 /// After a synchronise: what the last plan() made of its sequences, and what it and the decodes after it found wrong in the device data.
 /// Waits for the stream. Refused where the workspace holds no plan; the report is then that of no sequences.
-HPA_EMIT inline Verdict plan_report(Workspace workspace, Stream stream, PlanReport* report) {
+[[gnu::used]] inline Verdict plan_report(Workspace workspace, Stream stream, PlanReport* report) {
   if (report == nullptr) return {Status::invalid_argument, "report", "must not be null"};
   *report = {};
   if (Verdict v = kernel::check_workspace(workspace, sizeof(kernel::PlanHeader)); !v) return v;
@@ -106,7 +106,7 @@ HPA_EMIT inline Verdict plan_report(Workspace workspace, Stream stream, PlanRepo
 
 /// The short form of plan_report(): its first error; ok when nothing was wrong. `sequence`, when given, receives the first sequence at
 /// fault, or -1.
-HPA_EMIT inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence) {
+[[gnu::used]] inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence) {
   PlanReport report;
   const Verdict read = plan_report(workspace, stream, &report);
   if (sequence != nullptr) *sequence = report.first_error_sequence;

@@ -85,7 +85,7 @@ struct Prepared {
   Device device;
   kernel::PartitionRule rule;
   kernel::WorkspaceLayout layout;
-  kernel::CarvedWorkspace parts;
+  kernel::CarvedWorkspace areas;
   std::uint32_t stamp;
 };
 
@@ -109,13 +109,13 @@ Prepared prepare(const DecodeShape& shape, const Input& input, const Workspace& 
     return p;
   }
   p.rule = kernel::partition_rule(shape, p.device, partition_tokens);
-  if (kernel::max_slots(shape, p.rule) > max_partitions) {
+  if (kernel::max_partials(shape, p.rule) > max_partitions) {
     p.verdict = {Status::unsupported, "max_total_kv_tokens", too_many_partitions};
     return p;
   }
   p.layout = kernel::layout_of(shape, p.rule);
   if (p.verdict = kernel::check_workspace(workspace, p.layout.bytes); !p.verdict) return p;
-  p.parts = kernel::carve(workspace, p.layout);
+  p.areas = kernel::carve(workspace, p.layout);
   p.stamp = stamp_of(shape, batch_of(input), partition_tokens, menu_stamp<Menu>);
   return p;
 }

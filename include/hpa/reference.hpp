@@ -41,7 +41,8 @@ inline RowRange rows_of(const DecodeArgs& args, int sequence) {
   return {args.batch.query_start_loc[sequence], args.batch.query_start_loc[sequence + 1] - args.batch.query_start_loc[sequence]};
 }
 
-/// False when the sequence has no query row, or so many that it is skipped: its rows of out and lse then keep their bytes.
+/// Whether a sequence's rows are computed. False when it has no query row, or more than max_query_len: its rows of out and lse
+/// then keep their bytes.
 inline bool is_computed(const DecodeShape& shape, const DecodeArgs& args, int sequence) {
   const int count = rows_of(args, sequence).count;
   return count > 0 && count <= shape.max_query_len;
@@ -121,7 +122,7 @@ inline std::int64_t key_index(const DecodeShape& shape, const Strides& s, std::i
   return start + element / x * shape.block_size * x + slot * x + element % x;
 }
 
-/// The same in the value cache.
+/// Index in the value cache of one element, of the token in slot `slot` of physical block `block`.
 inline std::int64_t value_index(const DecodeShape& shape, const Strides& s, std::int64_t block, int slot, int kv_head,
                                 int element) {
   const std::int64_t start = block * s.value_block + kv_head * s.value_head;

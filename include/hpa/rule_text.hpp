@@ -24,6 +24,7 @@ struct RuleText {
   }
   constexpr void add(DType type) { add(name(type)); }
   constexpr void add(Arch arch) { add(name(arch)); }
+  constexpr void add(Features set) { add(name(set).data); }
   constexpr void add(bool value) { add(value ? "on" : "off"); }
 };
 
@@ -33,6 +34,21 @@ struct AxisText {
   static constexpr RuleText make() {
     RuleText built;
     built.add("not compiled in; this menu has ");
+    for (std::size_t i = 0; i < Axis::size; ++i) {
+      if (i > 0) built.add(", ");
+      built.add(Axis::values[i]);
+    }
+    return built;
+  }
+  static constexpr RuleText text = make();
+};
+
+/// "not compiled in; this menu's sets of features: none, window + sinks".
+template <class Axis>
+struct SetsText {
+  static constexpr RuleText make() {
+    RuleText built;
+    built.add("not compiled in; this menu's sets of features: ");
     for (std::size_t i = 0; i < Axis::size; ++i) {
       if (i > 0) built.add(", ");
       built.add(Axis::values[i]);

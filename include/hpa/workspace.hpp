@@ -25,8 +25,9 @@ std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device)
   if (!check<menu_of<Config, Machine>>(shape, device)) return 0;
   if (Config::partition_tokens > 0 && shape.split != Split::by_length) return 0;
   const kernel::PartitionRule rule = kernel::partition_rule(shape, device, Config::partition_tokens);
-  return kernel::max_slots(shape, rule) > detail::max_partitions ? 0
-                                                                 : kernel::largest_bytes(shape, device, Config::partition_tokens);
+  return kernel::max_partials(shape, rule) > detail::max_partitions
+             ? 0
+             : kernel::largest_bytes(shape, device, Config::partition_tokens);
 }
 
 }  // namespace HPA_PLATFORM

@@ -5,7 +5,7 @@ run(${COMPILER} -std=c++17 -O0 -pthread -Wall -Wextra -Wpedantic -Werror -I${SOU
   ${SOURCE_DIR}/tests/build/support_table.cpp -o ${WORK_DIR}/support_table)
 execute_process(COMMAND ${WORK_DIR}/support_table OUTPUT_VARIABLE table COMMAND_ERROR_IS_FATAL ANY)
 
-set(begin "<!-- Written by scripts/support_table from the rules of check.hpp -->\n")
+set(begin "<!-- Written by scripts/support_table from rules.hpp -->\n")
 set(end "<!-- End of what scripts/support_table writes -->\n")
 file(READ ${SOURCE_DIR}/README.md text)
 string(FIND "${text}" "${begin}" begin_at)

@@ -7,15 +7,8 @@
 
 #include "calls.hpp"
 
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::test::CaseSpec;
-using hpa::test::Findings;
-using hpa::test::full_menu;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::Tail;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 
@@ -106,7 +99,8 @@ void run_and_compare(const CaseSpec& spec, int rows, Worst& worst) {
   INFO(verdict.field << ": " << verdict.why);
   REQUIRE(verdict);
   const int every = std::max(1, paged.num_rows() * paged.shape().num_heads / rows + int(spec.seed % 3));
-  const Findings findings = paged.check_against_reference(hpa::test::tolerance_of(spec.shape.query), every);
+  const Findings findings =
+      paged.check_against_reference(hpa::test::tolerance_of(spec.shape.query), every * hpa::test::compare_every);
   CHECK(findings.problem == "");
   worst.add(spec.shape.query, findings);
 }

@@ -6,24 +6,8 @@
 
 #include "calls.hpp"
 
-using hpa::Config;
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Features;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::CaseSpec;
-using hpa::test::small_menu;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::results_of;
-using hpa::test::run_decode_with;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
-using hpa::test::this_device;
-using hpa::test::tolerance_of;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 
@@ -32,7 +16,7 @@ CaseSpec case_for(int num_heads, int num_kv_heads, std::vector<int> lengths) {
   CaseSpec spec = small_case(C::query, num_heads, num_kv_heads, std::move(lengths));
   spec.shape.head_size = C::head_size;
   spec.shape.block_size = C::block_size;
-  spec.shape.alibi = C::general;
+  spec.shape.alibi = C::can(Features::alibi);
   return spec;
 }
 

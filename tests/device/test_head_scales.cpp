@@ -1,22 +1,15 @@
 // A scale for each KV head: what append writes by it, and what decode makes of it.
 #include "calls.hpp"
 
-using hpa::DType;
-using hpa::Features;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::small_case;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 
 template <class Machine>
 using bytes_menu =
     hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_ocp>, hpa::head_sizes<64>, hpa::block_sizes<16>,
-                            hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
+                            hpa::feature_sets<Features::none>, hpa::machine<Machine>>;
 
 }  // namespace
 

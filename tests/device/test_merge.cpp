@@ -11,25 +11,13 @@
 
 #include "calls.hpp"
 
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::max_merge_states;
-using hpa::MergeArgs;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::small_case;
-using hpa::test::this_device;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 
 template <class Machine>
-using merge_menu = hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>,
+using merge_menu = hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::none>,
                                            hpa::machine<Machine>>;
 const float infinity = std::numeric_limits<float>::infinity();
 constexpr std::uint8_t sentinel = 0xfd;

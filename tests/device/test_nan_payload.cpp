@@ -6,15 +6,8 @@
 
 #include "calls.hpp"
 
-using hpa::DType;
-using hpa::Features;
-using hpa::MergeArgs;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 
@@ -24,7 +17,7 @@ using nan_menu =
                             hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<Features::all>, hpa::machine<Machine>>;
 template <class Machine>
 using merge_menu =
-    hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
+    hpa::default_menu::with<hpa::head_sizes<64>, hpa::block_sizes<16>, hpa::feature_sets<Features::none>, hpa::machine<Machine>>;
 
 CaseSpec case_of(DType kv) {
   CaseSpec spec = small_case(DType::bf16, 4, 2, {5, 700});  // one row is cut

@@ -14,26 +14,19 @@
 #include "catch.hpp"
 #include "paged_case.hpp"
 
-using hpa::Batch;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
+using namespace hpa;
+using namespace hpa::test;
 using hpa::kernel::Item;
 using hpa::kernel::PartitionRule;
 using hpa::kernel::PlanHeader;
 using hpa::kernel::SplitRow;
 using hpa::kernel::WorkspaceLayout;
-using hpa::test::Buffer;
-using hpa::test::Guard;
 
 namespace {
 
 #if defined(HPA_PLATFORM_HOST)
 using Menus = std::tuple<hpa::default_menu, hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>,
-                                                                    hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::plain>,
+                                                                    hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::none>,
                                                                     hpa::machine<hpa::arch::HostMachine<hpa::arch::Nvidia>>>>;
 #else
 using Menus = std::tuple<hpa::default_menu>;
@@ -58,8 +51,8 @@ Device this_device() {
 
 /// What plan must see in one sequence; the rules of the API, one after another.
 struct Expected {
-  bool active = false;  // has items
-  bool skipped = false; // has more rows than max_query_len
+  bool active = false;   // has items
+  bool skipped = false;  // has more rows than max_query_len
   std::int32_t query_row = 0;
   std::int64_t seq_len = 0;  // of the items; 0 also for a sequence in error
   std::string error;         // the field at fault
@@ -114,8 +107,10 @@ class Planned {
       if (!starts_.empty()) {
         e.query_row = starts_[i];
         rows = std::int64_t{starts_[i + 1]} - starts_[i];
-        if (starts_[i] < 0 || rows < 0 || starts_[i + 1] > starts_[lengths_.size()]) e.error = "query_start_loc";
-        else if (rows == 1 && starts_[i] < rows_taken) e.error = "query_start_loc";
+        if (starts_[i] < 0 || rows < 0 || starts_[i + 1] > starts_[lengths_.size()])
+          e.error = "query_start_loc";
+        else if (rows == 1 && starts_[i] < rows_taken)
+          e.error = "query_start_loc";
         if (starts_[i] >= 0 && rows >= 0 && starts_[i + 1] <= starts_[lengths_.size()])
           rows_taken = std::max(rows_taken, starts_[i + 1]);
       }
@@ -140,16 +135,16 @@ class Planned {
 
   /// Compares the work list with the lengths; empty, or what is wrong.
   std::string problem() const {
-    const hpa::kernel::CarvedWorkspace parts =
+    const hpa::kernel::CarvedWorkspace areas =
         hpa::kernel::carve({const_cast<std::uint8_t*>(workspace_.data()), layout_.bytes}, layout_);
-    const PlanHeader& header = *parts.header;
+    const PlanHeader& header = *areas.header;
     if (header.num_items < 0 || header.num_items > layout_.max_items) return "more items than the workspace holds";
     if (header.num_split_rows < 0 || header.num_split_rows > layout_.max_split_rows)
       return "more split rows than the workspace holds";
     const std::vector<Expected> all = expected();
-    const std::vector<std::vector<Item>> items = items_by_sequence(parts.items, header.num_items);
+    const std::vector<std::vector<Item>> items = items_by_sequence(areas.items, header.num_items);
     if (items.empty()) return "an item of no sequence";
-    std::set<std::int32_t> slots;
+    std::set<std::int32_t> partials;
     std::int64_t split_row = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Expected& e = all[i];
@@ -159,27 +154,29 @@ class Planned {
       const auto partitions = std::int64_t(items[i].size());
       if (shape_.split == hpa::Split::by_length && partitions != rule_.partitions(e.seq_len)) return where + "cut by another rule";
       std::int64_t end = 0;
-      for (std::int64_t part = 0; part < partitions; ++part) {
-        const Item& item = items[i][std::size_t(part)];
+      for (std::int64_t index = 0; index < partitions; ++index) {
+        const Item& item = items[i][std::size_t(index)];
         if (item.query_row != e.query_row || item.seq_len != e.seq_len) return where + "an item of another row";
-        if (item.begin != end || item.end < item.begin || (item.end == item.begin && e.seq_len > 0)) return where + "a gap or an overlap";
+        if (item.begin != end || item.end < item.begin || (item.end == item.begin && e.seq_len > 0))
+          return where + "a gap or an overlap";
         if (item.begin % 64 != 0) return where + "an item that begins within a tile";
         end = item.end;
-        if ((item.slot < 0) != (partitions == 1)) return where + "a partial where none is due, or none where one is";
-        if (item.slot < 0) continue;
-        if (item.slot >= layout_.max_slots || !slots.insert(item.slot).second) return where + "a slot that is not there, or twice";
-        if (item.slot != items[i][0].slot + part) return where + "slots out of order";
+        if ((item.partial < 0) != (partitions == 1)) return where + "a partial where none is due, or none where one is";
+        if (item.partial < 0) continue;
+        if (item.partial >= layout_.max_partials || !partials.insert(item.partial).second)
+          return where + "a partial that is not there, or twice";
+        if (item.partial != items[i][0].partial + index) return where + "partials out of order";
       }
       if (end != e.seq_len) return where + "items end at " + std::to_string(end);
       if (partitions == 1) continue;
       if (split_row >= header.num_split_rows) return where + "split rows are missing";
-      const SplitRow& row = parts.split_rows[split_row++];
-      if (row.query_row != e.query_row || row.slot != items[i][0].slot || row.partitions != partitions)
+      const SplitRow& row = areas.split_rows[split_row++];
+      if (row.query_row != e.query_row || row.partial != items[i][0].partial || row.partitions != partitions)
         return where + "a wrong split row";
     }
     if (split_row != header.num_split_rows) return "split rows of no sequence";
-    const std::string order = shape_.split == hpa::Split::balanced ? shares_problem(parts, header.num_items)
-                                                                   : order_problem(parts.items, header.num_items);
+    const std::string order = shape_.split == hpa::Split::balanced ? shares_problem(areas, header.num_items)
+                                                                   : order_problem(areas.items, header.num_items);
     if (!order.empty()) return order;
     if (!workspace_.canary_intact()) return "written outside the workspace";
     const std::string report = report_problem(all, items);
@@ -202,7 +199,7 @@ class Planned {
 
   Workspace workspace() const { return {workspace_.device(), layout_.bytes}; }
 
-  /// [sequence][part]; empty when an item has no sequence.
+  /// [sequence][index]; empty when an item has no sequence.
   std::vector<std::vector<Item>> items_by_sequence(const Item* items, std::int32_t count) const {
     std::vector<std::vector<Item>> all(lengths_.size());
     for (const Item* item = items; item != items + count; ++item) {
@@ -227,26 +224,26 @@ class Planned {
   }
 
   /// Balanced: the shares follow one another, hold all items in the batch's order, and none has more than its part of the cost.
-  std::string shares_problem(const hpa::kernel::CarvedWorkspace& parts, std::int32_t count) const {
-    const std::int32_t* const shares = parts.shares;
+  std::string shares_problem(const hpa::kernel::CarvedWorkspace& areas, std::int32_t count) const {
+    const std::int32_t* const shares = areas.shares;
     std::int64_t all = 0, most = 0;
     if (shares[0] != 0 || shares[rule_.shares] != count) return "shares do not hold all items";
     for (int k = 0; k < rule_.shares; ++k) {
       if (shares[k + 1] < shares[k]) return "share " + std::to_string(k) + " ends before it begins";
       std::int64_t cost = 0;
       for (std::int32_t i = shares[k]; i < shares[k + 1]; ++i) {
-        const Item& item = parts.items[i];
-        if (i > 0 && std::tuple(item.sequence, item.begin) <= std::tuple(parts.items[i - 1].sequence, parts.items[i - 1].begin))
+        const Item& item = areas.items[i];
+        if (i > 0 && std::tuple(item.sequence, item.begin) <= std::tuple(areas.items[i - 1].sequence, areas.items[i - 1].begin))
           return "item " + std::to_string(i) + " is out of order";
-        cost += item.end - item.begin + (item.begin == 0 ? rule_.row_cost : 0);
+        cost += item.end - item.begin + (item.begin == 0 ? rule_.sequence_cost : 0);
       }
       all += cost;
       most = std::max(most, cost);
     }
     // Rows are whole multiples of 64 in the plan, and a cut that would leave less than min_partition is not made.
-    const std::int64_t part = all / rule_.shares + 64 * (1 + std::int64_t(lengths_.size()) / rule_.shares);
-    const std::int64_t least = rule_.row_cost + rule_.min_partition + 64;
-    const std::int64_t allowed = std::max(part, least) + 2 * rule_.min_partition + rule_.row_cost + 64;
+    const std::int64_t share = all / rule_.shares + 64 * (1 + std::int64_t(lengths_.size()) / rule_.shares);
+    const std::int64_t least = rule_.sequence_cost + rule_.min_partition + 64;
+    const std::int64_t allowed = std::max(share, least) + 2 * rule_.min_partition + rule_.sequence_cost + 64;
     return most <= allowed ? "" : "a share costs " + std::to_string(most) + " of " + std::to_string(all);
   }
 
@@ -254,7 +251,10 @@ class Planned {
   std::string report_problem(const std::vector<Expected>& all, const std::vector<std::vector<Item>>& items) const {
     hpa::PlanReport right;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      ++(!all[i].error.empty() ? right.in_error : all[i].skipped ? right.skipped : all[i].seq_len > 0 ? right.decoded : right.empty);
+      ++(!all[i].error.empty() ? right.in_error
+         : all[i].skipped      ? right.skipped
+         : all[i].seq_len > 0  ? right.decoded
+                               : right.empty);
       right.items += std::int64_t(items[i].size());
       right.partials += items[i].size() > 1 ? std::int64_t(items[i].size()) : 0;
     }

@@ -4,16 +4,8 @@
 
 #include "probes.hpp"
 
-using hpa::DType;
-using hpa::Features;
-using hpa::load_element;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::Machines;
-using hpa::test::out_of;
-using hpa::test::PagedCase;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 
@@ -25,7 +17,7 @@ using E4m3Types = hpa::kv_types<DType::e4m3_fnuz, DType::e4m3_ocp>;
 
 template <class Machine>
 using bytes_menu = hpa::default_menu::with<hpa::query_types<DType::bf16>, E4m3Types, hpa::block_sizes<16>,
-                                           hpa::feature_sets<Features::plain>, hpa::machine<Machine>>;
+                                           hpa::feature_sets<Features::none>, hpa::machine<Machine>>;
 
 CaseSpec bytes_case(DType kv, int head_size, int num_heads) {
   CaseSpec spec = small_case(DType::bf16, num_heads, 1, {1, 33, 300});

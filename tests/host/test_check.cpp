@@ -12,27 +12,17 @@
 #include "hpa/decode.hpp"
 #include "hpa/plan.hpp"
 
-using hpa::Arch;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
-using hpa::Features;
-using hpa::KvLayout;
-using hpa::Split;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::good_args;
-using hpa::test::good_shape;
-using hpa::test::host_device;
-using hpa::test::nowhere;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 
 using PlainMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
-                                          hpa::feature_sets<Features::plain>>;
+                                          hpa::feature_sets<Features::none>>;
 using PlainI8 = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::i8>, hpa::head_sizes<128>,
-                                        hpa::block_sizes<16>, hpa::feature_sets<Features::plain>>;
+                                        hpa::block_sizes<16>, hpa::feature_sets<Features::none>>;
+/// gpt-oss and its like.
+using SinksMenu = PlainMenu::with<hpa::feature_sets<Features::none, Features::window | Features::sinks>>;
 /// What the tables have no shape for.
 using OddMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<96, 128>, hpa::block_sizes<8, 16, 48>>;
 using SmallMenu = hpa::default_menu::with<hpa::query_types<DType::bf16>, hpa::head_sizes<128>, hpa::block_sizes<16>>;
@@ -130,10 +120,17 @@ const std::vector<BadShape> beyond_tables = {
     {"block_size", unsupported, [](DecodeShape& s, Device&) { s.block_size = 48; }},
 };
 
-const std::set<std::string> shape_fields = {
-    "query",     "kv",           "out",      "layout",        "split",       "head_size",           "head_size_v", "block_size",
-    "num_heads", "num_kv_heads", "max_seqs", "max_query_len", "max_seq_len", "max_total_kv_tokens", "alibi",       "sliding_window",
-    "soft_cap",  "sinks",        "lse",      "tree_mask",     "token_scales", "device"};
+const std::set<std::string> shape_fields = {"query",        "kv",
+                                            "out",          "layout",
+                                            "split",        "head_size",
+                                            "head_size_v",  "block_size",
+                                            "num_heads",    "num_kv_heads",
+                                            "max_seqs",     "max_query_len",
+                                            "max_seq_len",  "max_total_kv_tokens",
+                                            "alibi",        "sliding_window",
+                                            "soft_cap",     "sinks",
+                                            "lse",          "tree_mask",
+                                            "token_scales", "device"};
 
 /// Each shape is refused by name; the numbers of the rules that do so.
 template <class Menu>
@@ -161,7 +158,11 @@ std::set<int> rules_that_refuse(const DecodeShape& good, const std::vector<BadSh
 
 /// What the plain kernel does not do, and what no kernel does. Written down a second time, without the library's own words for it.
 bool is_beyond_plain(const DecodeShape& s) {
-  return s.out != s.query || s.max_query_len != 1 || s.alibi || s.sliding_window || s.soft_cap || s.sinks || s.tree_mask || s.token_scales;
+  return s.out != s.query || s.max_query_len != 1 || s.alibi || s.sliding_window || s.soft_cap || s.sinks || s.tree_mask ||
+         s.token_scales;
+}
+bool is_beyond_window_and_sinks(const DecodeShape& s) {
+  return s.out != s.query || s.max_query_len != 1 || s.alibi || s.soft_cap || s.tree_mask || s.token_scales;
 }
 bool is_beyond_all(const DecodeShape& s) {
   const bool fp8_out = s.out == DType::e4m3_fnuz || s.out == DType::e4m3_ocp || s.out == DType::e5m2_ocp;
@@ -176,9 +177,14 @@ bool kernel_exists(const DecodeShape& shape) {
   bool fits = false;
   const bool found = Menu::dispatch(shape, [&](auto config) {
     using C = decltype(config);
-    const bool plain = Menu::feature_sets::has(Features::plain) && !is_beyond_plain(shape);
-    fits = C::query == shape.query && C::kv == shape.kv && C::head_size == shape.head_size && C::head_size == shape.head_size_of_v() &&
-           C::block_size == shape.block_size && C::features == (plain ? Features::plain : Features::all);
+    Features smallest = Features::all;
+    for (const Features set : Menu::feature_sets::values)
+      if (set == Features::none ? !is_beyond_plain(shape) : set != Features::all && !is_beyond_window_and_sinks(shape)) {
+        smallest = set;
+        break;
+      }
+    fits = C::query == shape.query && C::kv == shape.kv && C::head_size == shape.head_size &&
+           C::head_size == shape.head_size_of_v() && C::block_size == shape.block_size && C::features == smallest;
   });
   return found && fits && !is_beyond_all(shape);
 }
@@ -230,7 +236,8 @@ TEST_CASE("every rule is reached by a shape that breaks it and none before", "[c
   reached.merge(rules_that_refuse<PlainMenu>(good_shape(), beyond_plain));
   DecodeShape i8 = good_shape();
   i8.kv = DType::i8;
-  reached.merge(rules_that_refuse<PlainI8>(i8, {{"token_scales", unsupported, [](DecodeShape& s, Device&) { s.token_scales = true; }}}));
+  reached.merge(
+      rules_that_refuse<PlainI8>(i8, {{"token_scales", unsupported, [](DecodeShape& s, Device&) { s.token_scales = true; }}}));
   reached.merge(rules_that_refuse<OddMenu>(good_shape(), beyond_tables));
   int index = 0;
   for (const hpa::detail::Rule& rule : hpa::detail::RuleTable<hpa::default_menu>::rules) {
@@ -255,7 +262,7 @@ TEST_CASE("a smaller menu refuses what it leaves out, and says what it has", "[c
   CHECK(std::string(hpa::check<BytesMenu>(shape, host_device).field) == "kv");
   shape.alibi = true;
   CHECK(std::string(hpa::check<PlainMenu>(shape, host_device).field) == "alibi");
-  CHECK(std::string(hpa::check<PlainMenu>(shape, host_device).why) == "not compiled in; this menu has Features::plain alone");
+  CHECK(std::string(hpa::check<PlainMenu>(shape, host_device).why) == "not compiled in; this menu's sets of features: none");
   shape.head_size = 96;
   CHECK(std::string(hpa::check(shape, host_device).why) == "not compiled in; this menu has 64, 128");
 }
@@ -279,7 +286,8 @@ TEST_CASE("check says yes exactly where a kernel exists", "[check]") {
   check_agreement<SmallMenu>(outs * features * rows);
   check_agreement<PlainMenu>(splits * 2 * 2);  // lse; one row sees all keys, in causal order or not
   check_agreement<PlainI8>(splits * 2 * 2);
-  const int kv_types = 1 + 2;  // e4m3_fnuz; i8 without and with token scales
+  check_agreement<SinksMenu>(splits * 2 * 2 * 4);
+  const int kv_types = 1 + 2;                                                      // e4m3_fnuz; i8 without and with token scales
   check_agreement<BytesMenu>((kv_types + kv_types + 1) * outs * features * rows);  // bf16 queries have bf16 KV as well
 }
 
@@ -287,11 +295,11 @@ TEST_CASE("one row needs the plain kernel alone, in causal order or not", "[chec
   DecodeShape shape = good_shape();
   for (const bool causal : {true, false}) {
     shape.causal = causal;
-    CHECK(!hpa::needs_features(shape));
+    CHECK(hpa::needed(shape) == Features::none);
     CHECK(hpa::check<PlainMenu>(shape, host_device));
   }
   shape.max_query_len = 2;
-  CHECK(hpa::needs_features(shape));
+  CHECK(hpa::needed(shape) == Features::query_rows);
 }
 
 TEST_CASE("shapes at the limits are accepted", "[check]") {

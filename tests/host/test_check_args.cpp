@@ -10,32 +10,13 @@
 #include "hpa/cache.hpp"
 #include "hpa/decode.hpp"
 
-using hpa::AppendArgs;
-using hpa::CopyBlocksArgs;
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
-using hpa::Features;
-using hpa::KvCache;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::BadArgs;
-using hpa::test::check_refused;
-using hpa::test::check_strides;
-using hpa::test::good_append;
-using hpa::test::good_args;
-using hpa::test::good_copy;
-using hpa::test::good_shape;
-using hpa::test::host_device;
-using hpa::test::in_cache;
-using hpa::test::nowhere;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 
 using OneKernel = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::head_sizes<128>, hpa::block_sizes<16>,
-                                          hpa::feature_sets<Features::plain>>;
+                                          hpa::feature_sets<Features::none>>;
 using BytesMenu = hpa::default_menu::with<hpa::query_types<DType::f16>, hpa::kv_types<DType::e4m3_ocp, DType::e5m2_ocp, DType::i8>,
                                           hpa::head_sizes<128>, hpa::block_sizes<16>, hpa::feature_sets<Features::all>>;
 using Shape = DecodeShape;

@@ -10,10 +10,10 @@
 
 /// The decode kernels of a type of queries and a type of KV: all head sizes and block sizes, plain and with features. `DO` is
 /// HPA_EXTERN_KERNEL_ON or HPA_INSTANTIATE_KERNEL_ON.
-#define HPA_TEST_DECODE(DO, machine, query, kv)             \
-  HPA_TEST_BLOCK_SIZES(DO, machine, query, kv, 64, plain);  \
-  HPA_TEST_BLOCK_SIZES(DO, machine, query, kv, 64, all);    \
-  HPA_TEST_BLOCK_SIZES(DO, machine, query, kv, 128, plain); \
+#define HPA_TEST_DECODE(DO, machine, query, kv)            \
+  HPA_TEST_BLOCK_SIZES(DO, machine, query, kv, 64, none);  \
+  HPA_TEST_BLOCK_SIZES(DO, machine, query, kv, 64, all);   \
+  HPA_TEST_BLOCK_SIZES(DO, machine, query, kv, 128, none); \
   HPA_TEST_BLOCK_SIZES(DO, machine, query, kv, 128, all)
 #define HPA_TEST_BLOCK_SIZES(DO, machine, query, kv, head_size, features)                                 \
   DO(machine, hpa::Config<head_size, 16, hpa::DType::query, hpa::DType::kv, 0, hpa::Features::features>); \
@@ -25,16 +25,16 @@
   HPA_##where##_COPY(machine);                         \
   HPA_TEST_OTHERS_OF(where, machine, hpa::DType::f16); \
   HPA_TEST_OTHERS_OF(where, machine, hpa::DType::bf16)
-#define HPA_TEST_OTHERS_OF(where, machine, query)                  \
-  HPA_##where##_REDUCE(machine, 64, query, hpa::Features::plain);  \
-  HPA_##where##_REDUCE(machine, 64, query, hpa::Features::all);    \
-  HPA_##where##_REDUCE(machine, 128, query, hpa::Features::plain); \
-  HPA_##where##_REDUCE(machine, 128, query, hpa::Features::all);   \
-  HPA_##where##_APPEND(machine, query, hpa::DType::e4m3_fnuz);     \
-  HPA_##where##_APPEND(machine, query, hpa::DType::e4m3_ocp);      \
-  HPA_##where##_APPEND(machine, query, hpa::DType::e5m2_ocp);      \
-  HPA_##where##_APPEND(machine, query, hpa::DType::i8);            \
-  HPA_##where##_MERGE(machine, query, hpa::DType::f16);            \
+#define HPA_TEST_OTHERS_OF(where, machine, query)                 \
+  HPA_##where##_REDUCE(machine, 64, query, hpa::Features::none);  \
+  HPA_##where##_REDUCE(machine, 64, query, hpa::Features::all);   \
+  HPA_##where##_REDUCE(machine, 128, query, hpa::Features::none); \
+  HPA_##where##_REDUCE(machine, 128, query, hpa::Features::all);  \
+  HPA_##where##_APPEND(machine, query, hpa::DType::e4m3_fnuz);    \
+  HPA_##where##_APPEND(machine, query, hpa::DType::e4m3_ocp);     \
+  HPA_##where##_APPEND(machine, query, hpa::DType::e5m2_ocp);     \
+  HPA_##where##_APPEND(machine, query, hpa::DType::i8);           \
+  HPA_##where##_MERGE(machine, query, hpa::DType::f16);           \
   HPA_##where##_MERGE(machine, query, hpa::DType::bf16)
 
 /// Which of them there are. HPA_TEST_FEWER_TYPES, for the sanitizers: kernels that differ from these in numbers alone are not compiled.

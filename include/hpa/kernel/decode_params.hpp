@@ -1,4 +1,4 @@
-// The parameters of a decode kernel. An instance has those of what it can do, and no others.
+// The parameters of decode kernels. A kernel has those of its features and of its cache's codec, and no others.
 #pragma once
 
 #include "hpa/arch/portable_rounding.hpp"
@@ -12,6 +12,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
+/// The parameters that every decode kernel has.
 struct DecodeParams {
   RowView query;
   KvView keys, values;
@@ -37,7 +38,7 @@ struct DecodeParams {
   }
 };
 
-/// Of 8-bit caches, on the device; nullptr = 1.
+/// The scales of an 8-bit cache, in device memory; nullptr = 1.
 struct ScaleParams {
   const float* k_scale;
   const float* v_scale;
@@ -47,10 +48,10 @@ struct ScaleParams {
 struct TokenScaleParams {
   const char* keys;
   const char* values;
-  std::uint32_t block_stride, head_stride;  // bytes, of both
+  std::uint32_t block_stride, head_stride;  // in bytes, of K and of V alike
 
   HPA_HOST_DEVICE bool given() const { return keys != nullptr; }
-  /// Those of one KV head.
+  /// The scales of one KV head.
   HPA_HOST_DEVICE TokenScaleParams head(std::int32_t kv_head) const {
     if (!given()) return *this;
     return {of_keys().head(kv_head).data, of_values().head(kv_head).data, block_stride, head_stride};
@@ -62,17 +63,22 @@ struct NoScales {};
 struct NoTokenScales {};
 struct NoFeatures {};
 
+/// Whether C's kernels have something to do with scores, or several query rows.
+template <class C>
+inline constexpr bool has_feature_params = has_any(C::features,
+                                                   Features::tree | Features::window | Features::alibi | Features::soft_cap);
+
 template <class C>
 struct DecodeParamsOf : DecodeParams,
                         std::conditional_t<layout::scales_of<C> != layout::Scales::none, ScaleParams, NoScales>,
                         std::conditional_t<layout::scales_of<C> == layout::Scales::token, TokenScaleParams, NoTokenScales>,
-                        std::conditional_t<C::general, FeatureParams, NoFeatures>,
-                        FinishOf<C::general> {};
+                        std::conditional_t<has_feature_params<C>, FeatureParams, NoFeatures>,
+                        FinishOf<C::features> {};
 
-/// What products of query and key are multiplied with, besides the scale of the call.
+/// The factor of products of query and key, besides the scale of the call: k_scale of the KV head.
 template <class C, class Wave>
-HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
-                             [[maybe_unused]] std::int32_t kv_head) {
+HPA_DEVICE float logit_factor([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
+                              [[maybe_unused]] std::int32_t kv_head) {
   if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
     if (scales.k_scale != nullptr) return wave.uniform(scales.k_scale + kv_head * scales.stride);
@@ -80,10 +86,10 @@ HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]]
   return 1.f;
 }
 
-/// What sums of values are multiplied with.
+/// The factor of sums of values: v_scale of the KV head.
 template <class C, class Wave>
-HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
-                             [[maybe_unused]] std::int32_t kv_head) {
+HPA_DEVICE float value_factor([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
+                              [[maybe_unused]] std::int32_t kv_head) {
   if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
     if (scales.v_scale != nullptr) return arch::drop_payload(wave.uniform(scales.v_scale + kv_head * scales.stride));

@@ -9,7 +9,7 @@ namespace {
 
 // Only the kernel needed here is compiled.
 using Menu = hpa::default_menu::with<hpa::query_types<hpa::DType::f16>, hpa::head_sizes<64>, hpa::block_sizes<16>,
-                                     hpa::feature_sets<hpa::Features::plain>>;
+                                     hpa::feature_sets<hpa::Features::none>>;
 
 constexpr int head_size = 64, block_size = 16;
 alignas(16) std::uint16_t query[head_size], key_cache[head_size * block_size], value_cache[head_size * block_size], out[head_size];

@@ -4,4 +4,4 @@
 #include "hpa/declare.hpp"
 
 using engine_menu = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::head_sizes<64>, hpa::block_sizes<16>,
-                                              hpa::feature_sets<hpa::Features::plain>>;
+                                              hpa::feature_sets<hpa::Features::none>>;

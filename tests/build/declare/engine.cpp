@@ -12,7 +12,7 @@ bool accepted(const char* call, const hpa::Verdict& verdict) {
   return bool(verdict);
 }
 
-struct alignas(16) Piece {
+struct alignas(16) Vector {
   std::uint8_t byte[16] = {};
 };
 
@@ -24,7 +24,7 @@ int main() {
   hpa::DecodeShape shape;
   shape.query = shape.kv = shape.out = hpa::DType::bf16;
   shape.head_size = 64, shape.num_heads = shape.num_kv_heads = 1, shape.max_seqs = 1, shape.max_seq_len = 16;
-  std::vector<Piece> keys(128), values(128), row(8), out(8), memory(hpa::workspace_bytes<engine_menu>(shape, device) / 16 + 1);
+  std::vector<Vector> keys(128), values(128), row(8), out(8), memory(hpa::workspace_bytes<engine_menu>(shape, device) / 16 + 1);
   const hpa::Workspace workspace{memory.data(), memory.size() * 16};
   const std::int32_t table = 0, length = 1;
   const std::int64_t slot = 0, pair[] = {0, 0};

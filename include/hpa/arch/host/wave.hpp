@@ -89,7 +89,7 @@ class HostWave : public WaveDefaults<HostWave<Width>> {
         result[lane].word[matrix] = load<std::uint32_t>(address(8 * matrix + lane / 4) + 4 * (lane % 4));
     return result;
   }
-  /// Each word of the operand is a lane's part of an 8x8 matrix of 16-bit elements, row lane / 4; transposed.
+  /// Transposes N 8x8 matrices of 16-bit elements. Word i of a lane is two elements of matrix i, in row lane / 4.
   template <int N>
   Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
     static_assert(Width == 32, "of warps");

@@ -97,9 +97,9 @@ void decode_by_menu(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args) 
 
 /// How a decode is done, besides what its shape says.
 struct Way {
-  int partition = 0;          // tokens, or 0 for the library's rule
-  bool filled = false;        // the waves of a batch that fills the chip
-  bool all_features = false;  // Features::all, whatever the shape needs
+  int partition = 0;     // tokens, or 0 for the library's rule
+  bool filled = false;   // the waves of a batch that fills the chip
+  std::string features;  // the kernel's set, whatever the shape needs; empty: none or all, as it needs
 };
 
 template <class Machine>
@@ -109,9 +109,12 @@ void decode_once(const hpa::DecodeShape& shape, const hpa::DecodeArgs& args, con
   if (way.partition == 2048) return decode_in_partitions<Machine, 2048>(shape, args);
   using hpa::DType, hpa::Features, hpa::feature_sets;
   using Types = hpa::kv_types<DType::f16, DType::bf16, DType::e4m3_fnuz, DType::e4m3_ocp, DType::i8>;
-  if (way.all_features)
-    return decode_by_menu<hpa::default_menu::with<Types, feature_sets<Features::all>, hpa::machine<Machine>>>(shape, args);
-  decode_by_menu<hpa::default_menu::with<Types, feature_sets<Features::plain, Features::all>, hpa::machine<Machine>>>(shape, args);
+  using Menu = hpa::default_menu::with<Types, hpa::machine<Machine>>;
+  if (way.features == "none") return decode_by_menu<typename Menu::template with<feature_sets<Features::none>>>(shape, args);
+  if (way.features == "all") return decode_by_menu<typename Menu::template with<feature_sets<Features::all>>>(shape, args);
+  if (way.features == "window+sinks")
+    return decode_by_menu<typename Menu::template with<feature_sets<Features::window | Features::sinks>>>(shape, args);
+  decode_by_menu<Menu>(shape, args);
 }
 
 /// `options`: the values of what the shape turns on.
@@ -129,7 +132,8 @@ int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int conte
   const std::vector<float> slopes(std::size_t(shape.num_heads), 0.01f), sinks(std::size_t(shape.num_heads), 1.f);
   std::vector<std::int32_t> row_starts(std::size_t(seqs) + 1);
   for (int i = 0; i <= seqs; ++i) row_starts[std::size_t(i)] = i * shape.max_query_len;
-  std::vector<std::uint32_t> tree_masks(std::size_t(seqs) * shape.max_query_len);  // a row sees itself and every second row before it
+  std::vector<std::uint32_t> tree_masks(std::size_t(seqs) *
+                                        shape.max_query_len);  // a row sees itself and every second row before it
   for (std::size_t i = 0; i < tree_masks.size(); ++i) {
     const unsigned row = unsigned(i) % unsigned(shape.max_query_len);
     tree_masks[i] = (row % 2 ? 0xaaaau : 0x5555u) & ((2u << row) - 1);
@@ -157,12 +161,14 @@ int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int conte
   if (shape.sinks) args.sinks = device_sinks.data();
   if (shape.max_query_len > 1) args.batch.query_start_loc = device_row_starts.data();
   if (shape.tree_mask) args.tree_masks = device_tree_masks.data();
-  if (way.filled) decode_once<FullChip>(shape, args, way);
-  else decode_once<hpa::arch::DefaultMachine>(shape, args, way);
+  if (way.filled)
+    decode_once<FullChip>(shape, args, way);
+  else
+    decode_once<hpa::arch::DefaultMachine>(shape, args, way);
 
   const double error = worst_error(shape, host, out.download());
-  std::printf("%s, KV %s, %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n", hpa::name(shape.query),
-              hpa::name(shape.kv), shape.num_heads, shape.num_kv_heads, shape.head_size, seqs, context,
+  std::printf("%s, KV %s, %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n",
+              hpa::name(shape.query), hpa::name(shape.kv), shape.num_heads, shape.num_kv_heads, shape.head_size, seqs, context,
               2.0 * hpa::size_of(shape.kv) * seqs * context * shape.num_kv_heads * shape.head_size, error);
   return error < (shape.query == hpa::DType::f16 ? 1e-3 : 5e-3) ? 0 : 1;
 }
@@ -186,7 +192,8 @@ int main(int argc, char** argv) try {
   app.add_option("--seqs", options.batch.num_seqs, "sequences")->capture_default_str();
   app.add_option("--max-seqs", shape.max_seqs, "that the shape allows; decides how rows are cut; default: --seqs");
   app.add_option("--dtype", dtype)->check(CLI::IsMember({"bf16", "f16"}))->capture_default_str();
-  app.add_option("--kv", kv, "type of the cache; default: that of the query")->check(CLI::IsMember({"e4m3_fnuz", "e4m3_ocp", "i8"}));
+  app.add_option("--kv", kv, "type of the cache; default: that of the query")
+      ->check(CLI::IsMember({"e4m3_fnuz", "e4m3_ocp", "i8"}));
   app.add_option("--partition", way.partition, "tokens of a partition, for head size 128; default: the library's rule")
       ->check(CLI::IsMember({512, 1024, 2048}));
   app.add_flag("--alibi", shape.alibi);
@@ -195,7 +202,8 @@ int main(int argc, char** argv) try {
   app.add_option("--soft-cap", options.soft_cap);
   app.add_option("--window", options.batch.window, "keys visible to a query");
   app.add_option("--query-len", shape.max_query_len, "query rows of each sequence")->capture_default_str();
-  app.add_flag("--all", way.all_features, "the kernel of all features, whether they are needed or not");
+  app.add_option("--features", way.features, "that the kernel has, needed or not; default: none or all, as they are needed")
+      ->check(CLI::IsMember({"none", "window+sinks", "all"}));
   app.add_flag("--filled", way.filled, "with the waves a workgroup of a batch that fills the chip");
   CLI11_PARSE(app, argc, argv);
   shape.query = shape.kv = shape.out = dtype == "f16" ? hpa::DType::f16 : hpa::DType::bf16;
@@ -207,6 +215,6 @@ int main(int argc, char** argv) try {
   shape.max_seq_len = context;
   return run(shape, options, context, way);
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "one_decode: %s\n", error.what());
+  std::fprintf(stderr, "profile_decode: %s\n", error.what());
   return 1;
 }
