@@ -53,7 +53,8 @@ template <class T>
 class GpuArray {
  public:
   explicit GpuArray(std::size_t size) : size_(size) {
-    require(BENCH_GPU(Malloc)(reinterpret_cast<void**>(&data_), std::max<std::size_t>(size, 1) * sizeof(T)), "allocating device memory");
+    require(BENCH_GPU(Malloc)(reinterpret_cast<void**>(&data_), std::max<std::size_t>(size, 1) * sizeof(T)),
+            "allocating device memory");
   }
   explicit GpuArray(const std::vector<T>& values) : GpuArray(values.size()) {
     require(BENCH_GPU(Memcpy)(data_, values.data(), size_ * sizeof(T), BENCH_GPU(MemcpyHostToDevice)), "copying to the device");
@@ -65,7 +66,8 @@ class GpuArray {
   std::size_t size() const { return size_; }
   std::vector<T> download(std::size_t first, std::size_t count) const {
     std::vector<T> values(count);
-    require(BENCH_GPU(Memcpy)(values.data(), data_ + first, count * sizeof(T), BENCH_GPU(MemcpyDeviceToHost)), "copying to the host");
+    require(BENCH_GPU(Memcpy)(values.data(), data_ + first, count * sizeof(T), BENCH_GPU(MemcpyDeviceToHost)),
+            "copying to the host");
     return values;
   }
   void fill(int byte) { require(BENCH_GPU(Memset)(data_, byte, size_ * sizeof(T)), "filling device memory"); }
@@ -87,7 +89,7 @@ constexpr Effort only_check{0, 0, 0, 1};
 /// Microseconds of one call(i): the median over replays of a graph of many, i going round `sets` sets of buffers so that nothing that
 /// is read was read shortly before.
 template <class Call>
-double microseconds_a_call(const Effort& effort, hpa::Stream stream, int sets, double estimate_us, Call&& call) {
+double microseconds_per_call(const Effort& effort, hpa::Stream stream, int sets, double estimate_us, Call&& call) {
   const int calls = sets * std::max(1, int(effort.replay_us / estimate_us / sets) + 1);
   BENCH_GPU(Graph_t) graph;
   BENCH_GPU(GraphExec_t) executable;

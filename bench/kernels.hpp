@@ -30,7 +30,7 @@ __global__ void fill_random(Code<Type>* data, std::size_t count, std::uint64_t s
 template <hpa::DType Kv>
 struct Cache {
   static constexpr int x = hpa::per_16_bytes(Kv);
-  const Code<Kv> *keys, *values;
+  const Code<Kv>*keys, *values;
   const std::int32_t* block_tables;
   int table_width, block_size, num_kv_heads, head_size;
 
@@ -63,8 +63,8 @@ constexpr int reference_threads = 256;
 /// Attention in fp32, in the plainest way: one workgroup a (sequence, head), a token a thread for the scores, an element a thread for
 /// the output. out: [sequence, head, element].
 template <hpa::DType Type, hpa::DType Kv>
-__global__ void reference_attention(Cache<Kv> cache, const std::uint16_t* query, const std::int32_t* seq_lens, int num_heads, float scale,
-                                    float* out) {
+__global__ void reference_attention(Cache<Kv> cache, const std::uint16_t* query, const std::int32_t* seq_lens, int num_heads,
+                                    float scale, float* out) {
   __shared__ float scores[reference_threads];
   const int sequence = blockIdx.x, head = blockIdx.y, kv_head = head / (num_heads / cache.num_kv_heads), thread = threadIdx.x;
   const std::uint16_t* const row = query + (std::size_t(sequence) * num_heads + head) * cache.head_size;
@@ -74,7 +74,8 @@ __global__ void reference_attention(Cache<Kv> cache, const std::uint16_t* query,
     const int count = min(reference_threads, seq_lens[sequence] - first);
     if (thread < count) {
       float score = 0.f;
-      for (int d = 0; d < cache.head_size; ++d) score += hpa::Format<Type>::decode(row[d]) * decode(cache.keys[cache.key(sequence, first + thread, kv_head, d)]);
+      for (int d = 0; d < cache.head_size; ++d)
+        score += hpa::Format<Type>::decode(row[d]) * decode(cache.keys[cache.key(sequence, first + thread, kv_head, d)]);
       scores[thread] = score * scale;
     }
     __syncthreads();
@@ -92,24 +93,25 @@ __global__ void reference_attention(Cache<Kv> cache, const std::uint16_t* query,
   if (thread < cache.head_size) out[(std::size_t(sequence) * num_heads + head) * cache.head_size + thread] = sum / total;
 }
 
-/// Reads `blocks` blocks of both caches through a table, 16 bytes a lane and load, and does nothing with them. A warp reads pieces of
+/// Reads `blocks` blocks of both caches through a table, 16 bytes a lane and load, and does nothing with them. A warp reads runs of
 /// 32 lanes * 4 loads.
-__global__ void read_blocks(const uint4* keys, const uint4* values, const std::int32_t* table, int blocks, int vectors_a_block,
+__global__ void read_blocks(const uint4* keys, const uint4* values, const std::int32_t* table, int blocks, int vectors_per_block,
                             std::uint32_t* sink) {
   constexpr int loads = 4;
-  const int lane = threadIdx.x % 32, pieces_a_block = vectors_a_block / (32 * loads), pieces = blocks * pieces_a_block;
+  const int lane = threadIdx.x % 32, runs_per_block = vectors_per_block / (32 * loads), runs = blocks * runs_per_block;
   const int warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, warps = gridDim.x * blockDim.x / 32;
   std::uint32_t seen = 0;
-  for (int piece = warp; piece < pieces; piece += warps) {
-    const int block = piece / pieces_a_block;
-    const std::size_t at = std::size_t(table[block]) * vectors_a_block + (piece - block * pieces_a_block) * 32 * loads + lane;
+  for (int run = warp; run < runs; run += warps) {
+    const int block = run / runs_per_block;
+    const std::size_t at = std::size_t(table[block]) * vectors_per_block + (run - block * runs_per_block) * 32 * loads + lane;
     uint4 key[loads], value[loads];
 #pragma unroll
     for (int i = 0; i < loads; ++i) key[i] = load_once(keys + at + i * 32);
 #pragma unroll
     for (int i = 0; i < loads; ++i) value[i] = load_once(values + at + i * 32);
 #pragma unroll
-    for (int i = 0; i < loads; ++i) seen ^= key[i].x ^ key[i].y ^ key[i].z ^ key[i].w ^ value[i].x ^ value[i].y ^ value[i].z ^ value[i].w;
+    for (int i = 0; i < loads; ++i)
+      seen ^= key[i].x ^ key[i].y ^ key[i].z ^ key[i].w ^ value[i].x ^ value[i].y ^ value[i].z ^ value[i].w;
   }
   if (seen == 0x9e3779b9u) *sink = seen;  // keeps the loads
 }

@@ -30,8 +30,8 @@ class Problem {
  public:
   static constexpr int block_size = 16;
   static constexpr int threads = 256, workgroups = 2048;  // of plain kernels
-  using Menu = hpa::default_menu::with<hpa::query_types<Type>, hpa::kv_types<Kv>, hpa::block_sizes<block_size>,
-                                       hpa::feature_sets<Can>>;
+  using Menu =
+      hpa::default_menu::with<hpa::query_types<Type>, hpa::kv_types<Kv>, hpa::block_sizes<block_size>, hpa::feature_sets<Can>>;
 
   Problem(const Workload& of, const Variant& variant, const Effort& effort)
       : workload(of),
@@ -40,8 +40,8 @@ class Problem {
         table_width_((shape.max_seq_len + block_size - 1) / block_size),
         blocks_(count_blocks(of)),
         sets(std::clamp(int(std::ceil(effort.rotated_bytes / kv_bytes())), 2, 640)),
-        keys_(sets * blocks_ * elements_a_block()),
-        values_(sets * blocks_ * elements_a_block()),
+        keys_(sets * blocks_ * elements_per_block()),
+        values_(sets * blocks_ * elements_per_block()),
         query_(sets * rows_size()),
         out_(sets * rows_size()),
         tables_(random_tables()),
@@ -63,7 +63,7 @@ class Problem {
   GpuStream stream;
 
   int num_seqs() const { return int(workload.seq_lens.size()); }
-  double kv_bytes() const { return 2.0 * hpa::size_of(Kv) * double(blocks_) * double(elements_a_block()); }
+  double kv_bytes() const { return 2.0 * hpa::size_of(Kv) * double(blocks_) * double(elements_per_block()); }
   std::size_t workspace_bytes() const { return hpa::workspace_bytes<Menu>(shape, device()); }
 
   /// Workgroups of the decode launch that the plan leaves without work, of all of them; the plan must be there. Only for machines
@@ -104,22 +104,23 @@ class Problem {
   double error_after_timing() { return std::max(error_of(0), error_of(sets - 1)); }
 
   double decode_us(double estimate_us) {
-    return microseconds_a_call(effort_, stream, sets, estimate_us, [&](int set) { decode(set); });
+    return microseconds_per_call(effort_, stream, sets, estimate_us, [&](int set) { decode(set); });
   }
   double plan_us() {
-    return microseconds_a_call(effort_, stream, 1, 10, [&](int) { plan(); });
+    return microseconds_per_call(effort_, stream, 1, 10, [&](int) { plan(); });
   }
   /// Time to read the set's blocks and nothing else: the best of some launches.
   double floor_us(int compute_units) {
     struct Launch {
-      int workgroups_a_unit, threads;
+      int workgroups_per_unit, threads;
     };
     double best = std::numeric_limits<double>::infinity();
     for (const Launch launch : {Launch{8, 256}, Launch{4, 512}, Launch{4, 256}, Launch{2, 256}, Launch{2, 512}, Launch{1, 256}})
-      best = std::min(best, microseconds_a_call(effort_, stream, sets, std::max(2.5, kv_bytes() / 4.5e6), [&](int set) {
-                        read_blocks<<<unsigned(compute_units * launch.workgroups_a_unit), unsigned(launch.threads), 0, stream>>>(
+      best = std::min(best, microseconds_per_call(effort_, stream, sets, std::max(2.5, kv_bytes() / 4.5e6), [&](int set) {
+                        read_blocks<<<unsigned(compute_units * launch.workgroups_per_unit), unsigned(launch.threads), 0, stream>>>(
                             reinterpret_cast<const uint4*>(keys_.data()), reinterpret_cast<const uint4*>(values_.data()),
-                            read_order_.data() + set * blocks_, int(blocks_), int(elements_a_block() / hpa::per_16_bytes(Kv)), sink_.data());
+                            read_order_.data() + set * blocks_, int(blocks_), int(elements_per_block() / hpa::per_16_bytes(Kv)),
+                            sink_.data());
                       }));
     return best;
   }
@@ -151,7 +152,7 @@ class Problem {
     if (!verdict) throw std::runtime_error(std::string(verdict.field) + ": " + verdict.why);
   }
 
-  std::size_t elements_a_block() const { return std::size_t(shape.num_kv_heads) * shape.head_size * block_size; }
+  std::size_t elements_per_block() const { return std::size_t(shape.num_kv_heads) * shape.head_size * block_size; }
   std::size_t rows_size() const { return workload.seq_lens.size() * shape.num_heads * shape.head_size; }
 
   /// Physical blocks in random order, sequence by sequence; what a sequence does not need is an id that must not be read.

@@ -68,7 +68,7 @@ if(HPA_SANITIZE)
   if(HPA_SANITIZE MATCHES "address.*undefined")
     list(APPEND sanitize -fno-sanitize=null,object-size,vptr)  # AddressSanitizer sees those; without them it compiles faster
   endif()
-  target_compile_options(hpa_program_flags INTERFACE ${sanitize} -fno-omit-frame-pointer -O1 -g1
+  target_compile_options(hpa_program_flags INTERFACE ${sanitize} -fno-omit-frame-pointer -g1
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # false alarms of g++ on instrumented code
   target_link_options(hpa_program_flags INTERFACE ${sanitize})
 endif()

@@ -52,6 +52,7 @@ struct CaseSpec {
   Tail tail = Tail::nan;
   bool unmapped_expired = false;    // blocks before every row's window have ids of no memory; else they are blocks of NaN
   int spare_blocks = 3;             // blocks that belong to no sequence
+  bool table_starts = false;        // the block table is in CSR form: rows as long as lengths are, in an order of their own, with gaps
   int spare_columns = 0;            // of the block table, beyond what the longest sequence needs
   std::int64_t first_block_id = 0;  // ids start here and cache pointers are lowered to match: reaches ids beyond memory
   bool num_blocks_given = false;    // KvCache::num_blocks is what there is; else 0
@@ -90,7 +91,8 @@ inline std::string describe(const CaseSpec& spec) {
                                                    {spec.v_scale != 0.f, "v_scale " + number(spec.v_scale)},
                                                    {spec.out_scale != 0.f, "out_scale " + number(spec.out_scale)},
                                                    {spec.unmapped_expired, "expired blocks unmapped"},
-                                                   {spec.padding.any(), "padded strides"}};
+                                                   {spec.padding.any(), "padded strides"},
+                                                   {spec.table_starts, "table starts"}};
   for (const auto& [on, words] : features)
     if (on) text += ", " + words;
   text += ", lengths " + list(spec.seq_lens);

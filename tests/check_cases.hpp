@@ -95,11 +95,11 @@ struct Strides {
   std::function<std::int64_t&(Args&)> inner;
   const char* outer_field;
   const char* inner_field;
-  std::int64_t piece;  // elements that lie together
-  int count;           // of inner steps in an outer one
-  int multiple;        // elements of one vector load or store
-  DType type;          // of the elements
-  bool is_cache;       // whose outer stride, like every inner one, must be below 4 GiB
+  std::int64_t run;  // elements that lie together
+  int count;         // of inner steps in an outer one
+  int multiple;      // elements of one vector load or store
+  DType type;        // of the elements
+  bool is_cache;     // whose outer stride, like every inner one, must be below 4 GiB
 };
 
 /// A stride of the cache that the arguments hold.
@@ -118,32 +118,32 @@ void check_strides(const DecodeShape& shape, const Args& good, const std::vector
   };
   for (const Strides<Args>& s : table) {
     INFO(s.outer_field << ", " << s.inner_field);
-    const std::int64_t dense = s.piece * s.count, wide = s.piece + s.multiple;
+    const std::int64_t dense = s.run * s.count, wide = s.run + s.multiple;
     struct Case {
       std::int64_t outer, inner;
       const char* field;  // nullptr = good
     };
     const Case cases[] = {
         {0, 0, nullptr},
-        {dense, s.piece, nullptr},
+        {dense, s.run, nullptr},
         {dense, 0, nullptr},
-        {0, s.piece, nullptr},
+        {0, s.run, nullptr},
         {0, wide, nullptr},
         {wide * s.count, wide, nullptr},
         {dense + s.multiple, 0, nullptr},
-        {wide * (s.count - 1) + s.piece, wide, nullptr},  // the last piece needs no gap after it
-        {s.piece, 100 * s.piece, nullptr},                // heads outside, rows inside
-        {0, s.piece - s.multiple, s.inner_field},
-        {0, -s.piece, s.inner_field},
+        {wide * (s.count - 1) + s.run, wide, nullptr},  // the last run needs no gap after it
+        {s.run, 100 * s.run, nullptr},                  // heads outside, rows inside
+        {0, s.run - s.multiple, s.inner_field},
+        {0, -s.run, s.inner_field},
         {0, std::numeric_limits<std::int64_t>::min(), s.inner_field},
-        {s.piece - s.multiple, 0, s.outer_field},
+        {s.run - s.multiple, 0, s.outer_field},
         {dense - s.multiple, 0, s.outer_field},
         {dense, wide, s.outer_field},
         {-dense, 0, s.outer_field},
         {std::numeric_limits<std::int64_t>::min(), 0, s.outer_field},
-        {s.piece, s.piece, s.inner_field},  // every row on top of the one before
-        {0, s.piece + 1, s.inner_field},
-        {0, s.piece + s.multiple / 2, s.inner_field},
+        {s.run, s.run, s.inner_field},  // every row on top of the one before
+        {0, s.run + 1, s.inner_field},
+        {0, s.run + s.multiple / 2, s.inner_field},
         {dense + 1, 0, s.outer_field},
         {dense + s.multiple / 2, 0, s.outer_field},
     };
@@ -157,13 +157,13 @@ void check_strides(const DecodeShape& shape, const Args& good, const std::vector
     // not numbers.
     const std::int64_t gib_4 = (std::int64_t{1} << 32) / size_of(s.type), huge = std::int64_t{1} << 62;
     CHECK(verdict_of(s, gib_4 - s.multiple, 0).status == Status::ok);
-    CHECK(verdict_of(s, s.piece, gib_4 - s.multiple).status == Status::ok);
+    CHECK(verdict_of(s, s.run, gib_4 - s.multiple).status == Status::ok);
     CHECK(bool(verdict_of(s, gib_4, 0)) == !s.is_cache);
     CHECK(bool(verdict_of(s, 0, gib_4 / s.count)) == !s.is_cache);  // the dense outer stride is 4 GiB
     for (const std::int64_t large : {gib_4, huge, huge / 4 * 7, std::numeric_limits<std::int64_t>::max() / 16 * 16}) {
       INFO("stride " << large);
       CHECK(std::string(verdict_of(s, 0, large).field) == s.inner_field);
-      CHECK(std::string(verdict_of(s, s.piece, large).field) == s.inner_field);
+      CHECK(std::string(verdict_of(s, s.run, large).field) == s.inner_field);
       if (large == gib_4 && !s.is_cache) continue;
       CHECK(std::string(verdict_of(s, large, 0).field) == s.outer_field);
     }

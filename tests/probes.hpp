@@ -20,7 +20,7 @@ inline float lse_of(const PagedCase& paged, std::int64_t row, int head) {
 
 inline float value_of(const PagedCase& paged, int sequence, int token, int kv_head, int element) {
   const int block_size = paged.shape().block_size;
-  const std::int64_t block = paged.block_tables.as<std::int32_t>()[sequence * paged.strides().table_row + token / block_size];
+  const std::int64_t block = paged.block_table(sequence, token / block_size);
   const std::int64_t index =
       reference::value_index(paged.shape(), paged.strides(), block - paged.spec.first_block_id, token % block_size, kv_head, element);
   return load_element(paged.shape().kv, paged.value_cache.data(), index);

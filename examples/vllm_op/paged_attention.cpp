@@ -82,10 +82,8 @@ std::size_t workspace_bytes(const Tensors& tensors, int max_num_seqs, std::int64
   const bool fp8_cache = is_fp8(kv_cache_dtype);
   hpa::DecodeShape shape =
       shape_of(tensors, num_kv_heads, block_size, max_seq_len, fp8_cache ? fp8_of(device.arch) : tensors.dtype);
-  std::size_t largest = 0;
-  for (shape.max_seqs = 1; shape.max_seqs <= max_num_seqs; ++shape.max_seqs)  // fewer sequences can need more: they are cut finer
-    largest = std::max(largest, fp8_cache ? hpa::workspace_bytes<Fp8Menu>(shape, device) : hpa::workspace_bytes(shape, device));
-  return largest;
+  shape.max_seqs = max_num_seqs;  // enough for smaller batches too
+  return fp8_cache ? hpa::workspace_bytes<Fp8Menu>(shape, device) : hpa::workspace_bytes(shape, device);
 }
 
 }  // namespace vllm_op

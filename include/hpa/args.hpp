@@ -10,13 +10,18 @@ namespace hpa {
 
 /// The sequences of a step: what its layers share, and all that plan() needs.
 struct Batch {
-  const std::int32_t* block_tables = nullptr;     // [num_seqs, block_table_width]
-  const std::int32_t* seq_lens = nullptr;         // [num_seqs], tokens in the cache, the current ones included
+  const std::int32_t* block_tables = nullptr;  // [num_seqs, block_table_width]; with table_starts the entries of all sequences
+  const std::int64_t* table_starts =
+      nullptr;                             // [num_seqs], not negative: sequence i's entries begin at block_tables[table_starts[i]],
+                                           // and what lies past ceil(seq_len / block_size) of them is not its own. So tables in
+                                           // CSR form are read as they are, and rows that begin at a column of their own;
+                                           // nullptr: at i * row stride
+  const std::int32_t* seq_lens = nullptr;  // [num_seqs], tokens in the cache, the current ones included
   const std::int32_t* query_start_loc = nullptr;  // [num_seqs + 1]; nullptr = row i is sequence i's only query. Entries at its end
                                                   // that repeat, or are all 0, are padding: sequences without rows
   int num_seqs = 0;                               // 0: a step with nothing to do, and no pointer is looked at
-  int block_table_width = 0;                      // columns a row may read
-  std::int64_t block_table_row_stride = 0;        // 0 = block_table_width
+  int block_table_width = 0;                      // entries that a sequence may have, wherever they begin
+  std::int64_t block_table_row_stride = 0;        // 0 = block_table_width; not looked at with table_starts
   int window = 0;                                 // keys visible to a query, itself included; needs shape.sliding_window
 };
 
@@ -59,11 +64,12 @@ struct DecodeArgs {
   const std::uint32_t* tree_masks = nullptr;  // [num_rows]; bit i: the row sees the i-th new token of its sequence, at position
                                               // seq_len - q + i; needs shape.tree_mask. All older tokens are seen
 
-  /// A promise that lets decode() ask for keys and values before the kernel before it in the stream has ended (sm_90; elsewhere it
-  /// changes nothing). It says: whatever kernel may still be running then writes nothing of the cache but the sequences' last tokens,
-  /// one for every query row. append() right before decode() keeps it; copy_blocks() there, or any other kernel that fills blocks,
-  /// breaks it, and the result is then undefined. What lies further back has ended if a kernel between was launched in the ordinary
-  /// way, as append() is, or is plan(). Worth 1 to 3 us a layer.
+  /// Lets decode() read keys and values before the previous kernel in the stream has ended: worth 1 to 3 us a layer on sm_90, and
+  /// nothing elsewhere. The caller promises, or the result is undefined:
+  ///  (1) The previous kernel writes no key or value, except the last tokens of the sequences, one for each query row. append() keeps
+  ///      this; copy_blocks(), or another kernel that fills blocks, does not.
+  ///  (2) So do kernels before it that may still be running. They have ended if one after them was launched in the ordinary way, as
+  ///      append() is, or is plan().
   bool allow_early_kv_loads = false;
 };
 

@@ -28,7 +28,7 @@ inline Verdict check_token_scales(const DecodeShape& shape, const float* key, co
   return {};
 }
 
-/// The scale of all tokens: 8-bit KV has it, unless every token has its own.
+/// Checks the scale of all tokens, k_scale or v_scale of append(): 8-bit KV may have one, unless each token has its own.
 inline Verdict check_scale(const DecodeShape& shape, const float* scale, const char* field) {
   const Status bad = Status::invalid_argument;
   if (scale == nullptr) return {};
@@ -123,13 +123,13 @@ Verdict append(const DecodeShape& shape, const AppendArgs& args, Stream stream) 
   const kernel::QuantiseParams params{
       {rows(args.new_keys, args.new_key_token_stride, args.new_key_head_stride, shape.head_size),
        rows(args.new_values, args.new_value_token_stride, args.new_value_head_stride, shape.head_size_of_v()),
-       detail::key_view(args.cache, shape), detail::value_view(args.cache, shape), args.slot_mapping, args.num_tokens,
+       detail::key_view(shape, args.cache), detail::value_view(shape, args.cache), args.slot_mapping, args.num_tokens,
        shape.num_kv_heads, shape.head_size, shape.block_size, detail::block_ids(args.cache)},
       args.cache.k_scale,
       args.cache.v_scale,
       args.cache.scale_stride,
-      detail::token_scale_view(args.cache.key_token_scales, shape),
-      detail::token_scale_view(args.cache.value_token_scales, shape)};
+      detail::token_scale_view(shape, args.cache.key_token_scales),
+      detail::token_scale_view(shape, args.cache.value_token_scales)};
   return arch::dispatch_machine<typename Menu::Machine>(device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     Verdict verdict{Status::unsupported, "kv", "no kernel is compiled in"};
@@ -147,10 +147,10 @@ Verdict copy_blocks(const DecodeShape& shape, const CopyBlocksArgs& args, Stream
   Device device;
   if (Verdict v = current_device(&device); !v) return v;
   if (Verdict v = check<Menu>(shape, args, device); !v || args.num_pairs == 0) return v;
-  const kernel::CopyBlocksParams params{detail::key_view(args.cache, shape),
-                                        detail::value_view(args.cache, shape),
-                                        detail::token_scale_view(args.cache.key_token_scales, shape),
-                                        detail::token_scale_view(args.cache.value_token_scales, shape),
+  const kernel::CopyBlocksParams params{detail::key_view(shape, args.cache),
+                                        detail::value_view(shape, args.cache),
+                                        detail::token_scale_view(shape, args.cache.key_token_scales),
+                                        detail::token_scale_view(shape, args.cache.value_token_scales),
                                         args.block_pairs,
                                         detail::block_ids(args.cache),
                                         args.num_pairs,

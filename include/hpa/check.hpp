@@ -77,7 +77,7 @@ inline Verdict check_features(const DecodeShape& shape, const DecodeArgs& args) 
   return {};
 }
 
-/// What decode() and the cache's writers ask of a cache.
+/// Checks a cache: num_blocks, scales and strides, for decode() and for the cache's writers.
 inline Verdict check_cache(const DecodeShape& shape, const KvCache& cache) {
   if (cache.num_blocks < 0) return {Status::invalid_argument, "num_blocks", "must be positive, or 0 where it is not known"};
   if (cache.scale_stride != 0 && cache.scale_stride != 1)
@@ -94,7 +94,8 @@ inline Verdict check_cache(const DecodeShape& shape, const KvCache& cache) {
 /// Rows of query and out; 0 where only the device knows.
 constexpr int known_rows(const Batch& batch) { return batch.query_start_loc == nullptr ? batch.num_seqs : 0; }
 
-/// In place a row is read as a whole, in all its partitions, before it is written. That takes the same bytes for both.
+/// Checks out where it is the query itself. A row of the query is read by all its partitions before it is written; that takes the
+/// same bytes for both.
 inline Verdict check_in_place(const DecodeShape& shape, const DecodeArgs& args) {
   if (args.out != args.query) return {};
   const StrideCounts counts{known_rows(args.batch), shape.num_heads};
@@ -113,14 +114,14 @@ inline Verdict check_batch(const DecodeShape& shape, const Batch& batch) {
   if (batch.block_table_width <= 0) return {bad, "block_table_width", "must be positive"};
   const PointerRule pointers[] = {{batch.block_tables, 4, "block_tables"}, {batch.seq_lens, 4, "seq_lens"}};
   if (Verdict v = check_pointers(pointers); !v) return v;
-  const PointerRule optional_pointers[] = {{batch.query_start_loc, 4, "query_start_loc"}};
+  const PointerRule optional_pointers[] = {{batch.query_start_loc, 4, "query_start_loc"}, {batch.table_starts, 8, "table_starts"}};
   if (Verdict v = check_alignment(optional_pointers); !v) return v;
   if (Verdict v = check_feature(shape.sliding_window, batch.window != 0, "window", "must be positive: shape.sliding_window is set",
                                 "given, but shape.sliding_window is not set");
       !v)
     return v;
   if (shape.sliding_window && batch.window < 0) return {bad, "window", "must be positive"};
-  if (batch.num_seqs == 1) return {};
+  if (batch.num_seqs == 1 || batch.table_starts != nullptr) return {};
   if (batch.block_table_row_stride != 0 && batch.block_table_row_stride < batch.block_table_width)
     return {bad, "block_table_row_stride", "smaller than the data it steps over"};
   if (batch.block_table_row_stride > max_stride) return {bad, "block_table_row_stride", "larger than any memory"};
@@ -141,7 +142,7 @@ template <class Menu = default_menu>
 tuning::KernelShape decode_kernel_shape(const DecodeShape& shape, const Device& device) {
   tuning::KernelShape chosen;
   if (!check<Menu>(shape, device)) return chosen;
-  const bool fills_the_chip = kernel::partition_rule(shape, device).rows_fill_the_chip();
+  const bool fills_the_chip = kernel::partition_rule(shape, device).fills_the_chip();
   Menu::dispatch(shape, [&](auto config) {
     const tuning::Sizes sizes = tuning::sizes_of<decltype(config)>(tuning::rows_per_kv_head(shape));
     chosen = tuning::kernel_shape_of<typename Menu::Machine>(device, sizes, fills_the_chip);
@@ -149,50 +150,59 @@ tuning::KernelShape decode_kernel_shape(const DecodeShape& shape, const Device& 
   return chosen;
 }
 
-/// As check(shape, device), and what plan() reads: null or misaligned pointers, counts, strides and the window. Reads no device memory.
+/// Whether plan() can do it: check(shape, device), then the batch: null or misaligned pointers, counts, strides and the window.
+/// Reads no device memory.
 template <class Menu = default_menu>
 Verdict check(const DecodeShape& shape, const Batch& batch, const Device& device) {
   if (Verdict v = check<Menu>(shape, device); !v) return v;
   return detail::check_batch(shape, batch);
 }
 
-/// As above, and what a layer has: null, misaligned or impossible pointers, strides and values. Reads no device memory.
-template <class Menu = default_menu>
-Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
-  if (Verdict v = check<Menu>(shape, args.batch, device); !v) return v;
+namespace detail {
+/// What a layer has of its own: pointers, strides and values.
+inline Verdict check_layer(const DecodeShape& shape, const DecodeArgs& args) {
   if (args.batch.num_seqs == 0) return {};
   const Status bad = Status::invalid_argument;
-  const detail::PointerRule pointers[] = {{args.query, 16, "query"},
-                                          {args.cache.keys, 16, "keys"},
-                                          {args.cache.values, 16, "values"},
-                                          {args.out, std::size_t(4 * size_of(shape.out)), "out"}};
-  if (Verdict v = detail::check_pointers(pointers); !v) return v;
-  const detail::PointerRule optional_pointers[] = {{args.lse, 4, "lse"},
-                                                   {args.alibi_slopes, 4, "alibi_slopes"},
-                                                   {args.sinks, 4, "sinks"},
-                                                   {args.cache.k_scale, 4, "k_scale"},
-                                                   {args.cache.v_scale, 4, "v_scale"},
-                                                   {args.out_scale, 4, "out_scale"},
-                                                   {args.cache.key_token_scales, 4, "key_token_scales"},
-                                                   {args.cache.value_token_scales, 4, "value_token_scales"},
-                                                   {args.tree_masks, 4, "tree_masks"}};
-  if (Verdict v = detail::check_alignment(optional_pointers); !v) return v;
-  if (Verdict v = detail::check_features(shape, args); !v) return v;
+  const PointerRule pointers[] = {{args.query, 16, "query"},
+                                  {args.cache.keys, 16, "keys"},
+                                  {args.cache.values, 16, "values"},
+                                  {args.out, std::size_t(4 * size_of(shape.out)), "out"}};
+  if (Verdict v = check_pointers(pointers); !v) return v;
+  const PointerRule optional_pointers[] = {{args.lse, 4, "lse"},
+                                           {args.alibi_slopes, 4, "alibi_slopes"},
+                                           {args.sinks, 4, "sinks"},
+                                           {args.cache.k_scale, 4, "k_scale"},
+                                           {args.cache.v_scale, 4, "v_scale"},
+                                           {args.out_scale, 4, "out_scale"},
+                                           {args.cache.key_token_scales, 4, "key_token_scales"},
+                                           {args.cache.value_token_scales, 4, "value_token_scales"},
+                                           {args.tree_masks, 4, "tree_masks"}};
+  if (Verdict v = check_alignment(optional_pointers); !v) return v;
+  if (Verdict v = check_features(shape, args); !v) return v;
   if (!std::isfinite(args.scale)) return {bad, "scale", "must be finite"};
   if (shape.soft_cap && !(args.soft_cap > 0.f && std::isnormal(args.soft_cap)))
     return {bad, "soft_cap", "must be positive, finite and no subnormal number"};
-  if (Verdict v = detail::check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
-                                        shape.head_size, {detail::known_rows(args.batch), shape.num_heads},
-                                        per_16_bytes(shape.query), detail::elements_in_4_gib(shape.query), detail::max_stride);
+  if (Verdict v = check_strides({args.query_row_stride, args.query_head_stride, "query_row_stride", "query_head_stride"},
+                                shape.head_size, {known_rows(args.batch), shape.num_heads}, per_16_bytes(shape.query),
+                                elements_in_4_gib(shape.query), max_stride);
       !v)
     return v;
-  if (Verdict v = detail::check_cache(shape, args.cache); !v) return v;
-  if (Verdict v = detail::check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"},
-                                        shape.head_size_of_v(), {detail::known_rows(args.batch), shape.num_heads}, 4,
-                                        detail::elements_in_4_gib(shape.out), detail::max_stride);
+  if (Verdict v = check_cache(shape, args.cache); !v) return v;
+  if (Verdict v =
+          check_strides({args.out_row_stride, args.out_head_stride, "out_row_stride", "out_head_stride"}, shape.head_size_of_v(),
+                        {known_rows(args.batch), shape.num_heads}, 4, elements_in_4_gib(shape.out), max_stride);
       !v)
     return v;
-  return detail::check_in_place(shape, args);
+  return check_in_place(shape, args);
+}
+}  // namespace detail
+
+/// Whether decode() can do it: check(shape, batch, device), then the layer: null, misaligned or impossible pointers, strides and
+/// values. Reads no device memory.
+template <class Menu = default_menu>
+Verdict check(const DecodeShape& shape, const DecodeArgs& args, const Device& device) {
+  if (Verdict v = check<Menu>(shape, args.batch, device); !v) return v;
+  return detail::check_layer(shape, args);
 }
 
 }  // namespace HPA_PLATFORM

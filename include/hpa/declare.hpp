@@ -23,6 +23,8 @@
 #include "hpa/device.hpp"
 #include "hpa/menu.hpp"
 #include "hpa/merge_args.hpp"
+#include "hpa/plan_report.hpp"
+#include "hpa/prepared.hpp"
 #include "hpa/shape.hpp"
 #include "hpa/status.hpp"
 #include "hpa/workspace.hpp"
@@ -38,11 +40,24 @@ Verdict plan(const DecodeShape& shape, const Batch& batch, Workspace workspace, 
 template <class Menu = default_menu>
 Verdict decode(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream);
 
+/// plan.hpp: a step, checked once for all of its calls.
+template <class Menu = default_menu>
+Prepared<Menu> prepare(const DecodeShape& shape, const Batch& batch, Workspace workspace);
+
+/// plan.hpp, decode.hpp: plan() and decode() of a step that has been checked.
+template <class Menu>
+Verdict plan(const Prepared<Menu>& prepared, Stream stream);
+template <class Menu>
+Verdict decode(const Prepared<Menu>& prepared, const DecodeArgs& args, Stream stream);
+
 /// decode.hpp: plan() and decode() in one call.
 template <class Menu = default_menu>
 Verdict paged_attention(const DecodeShape& shape, const DecodeArgs& args, Workspace workspace, Stream stream);
 
-/// plan.hpp: what the last plan and the decodes after it found wrong in the device data.
+/// plan.hpp: what the last plan made of its sequences, and what it and the decodes after it found wrong in the device data.
+Verdict plan_report(Workspace workspace, Stream stream, PlanReport* report);
+
+/// plan.hpp: what they found wrong, alone.
 Verdict workspace_error(Workspace workspace, Stream stream, int* sequence = nullptr);
 
 /// cache.hpp: whether append() can do it.

@@ -13,7 +13,8 @@
 namespace hpa {
 inline namespace HPA_PLATFORM {
 
-/// The device that calls of this thread run on. Asks the runtime once a device; later calls read what it said.
+/// The device that calls of this thread run on. Its definition is in every object ([[gnu::used]]), because sources of other compilers call
+/// it. Asks the runtime once a device; later calls read what it said.
 Verdict current_device(Device* device);
 
 #if defined(HPA_PLATFORM_HOST)
@@ -27,11 +28,11 @@ inline Verdict current_device(Device* device) {
 #elif defined(HPA_HIP_KERNELS) || defined(HPA_CUDA_KERNELS)
 
 namespace detail {
-/// What the runtime said of each device: compute units, KiB of LDS (10 bits), arch (6 bits).
-HPA_OF_THIS_LIBRARY inline arch::DeviceMemo known_devices;
+/// The runtime's answer about each device: compute units, KiB of LDS (10 bits), arch (6 bits).
+[[gnu::visibility("hidden")]] inline arch::DeviceMemo known_devices;
 }  // namespace detail
 
-HPA_EMIT inline Verdict current_device(Device* device) {
+[[gnu::used]] inline Verdict current_device(Device* device) {
   if (device == nullptr) return {Status::invalid_argument, "device", "must not be null"};
   int ordinal = 0;
   if (Verdict v = arch::current_ordinal(&ordinal); !v) return v;

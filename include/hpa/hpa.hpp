@@ -13,6 +13,8 @@
 #include "hpa/merge.hpp"
 #include "hpa/merge_args.hpp"
 #include "hpa/plan.hpp"
+#include "hpa/plan_report.hpp"
+#include "hpa/prepared.hpp"
 #include "hpa/reference.hpp"
 #include "hpa/shape.hpp"
 #include "hpa/status.hpp"

@@ -42,7 +42,7 @@
 #include "hpa/merge.hpp"
 #include "hpa/plan.hpp"
 
-/// The menu's public calls (plan, decode, paged_attention, append, copy_blocks, merge_states) are compiled in another translation unit.
+/// The menu's public calls (prepare, plan, decode, paged_attention, append, copy_blocks, merge_states) are compiled in another translation unit.
 #define HPA_EXTERN(...) HPA_DETAIL_MENU(extern template, __VA_ARGS__)
 /// They are compiled here, with all kernels that no EXTERN of kernels above gives to another translation unit.
 #define HPA_INSTANTIATE(...) HPA_DETAIL_MENU(template, __VA_ARGS__)
@@ -53,7 +53,7 @@
 /// They are compiled here.
 #define HPA_INSTANTIATE_KERNEL(...) HPA_DETAIL_DECODE(template, ::hpa::arch::DefaultMachine, __VA_ARGS__)
 
-/// The same for a machine: machine, Config.
+/// HPA_EXTERN_KERNEL and HPA_INSTANTIATE_KERNEL for a machine: machine, Config.
 #define HPA_EXTERN_KERNEL_ON(...) HPA_DETAIL_DECODE(extern template, __VA_ARGS__)
 #define HPA_INSTANTIATE_KERNEL_ON(...) HPA_DETAIL_DECODE(template, __VA_ARGS__)
 
@@ -78,17 +78,20 @@
 #define HPA_EXTERN_MERGE(...) HPA_DETAIL_MERGE(extern template, __VA_ARGS__)
 #define HPA_INSTANTIATE_MERGE(...) HPA_DETAIL_MERGE(template, __VA_ARGS__)
 
-#define HPA_DETAIL_MENU(prefix, ...)                                                                                             \
-  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::Batch&, ::hpa::Workspace, ::hpa::Stream); \
-  prefix ::hpa::Verdict hpa::decode<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,          \
-                                                 ::hpa::Stream);                                                                 \
-  prefix ::hpa::Verdict hpa::paged_attention<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace, \
-                                                          ::hpa::Stream);                                                        \
-  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, const ::hpa::Device&);      \
-  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, const ::hpa::Device&);  \
-  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::MergeArgs&, const ::hpa::Device&);                                  \
-  prefix ::hpa::Verdict hpa::append<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, ::hpa::Stream);            \
-  prefix ::hpa::Verdict hpa::copy_blocks<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, ::hpa::Stream);   \
+#define HPA_DETAIL_MENU(prefix, ...)                                                                                               \
+  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::Batch&, ::hpa::Workspace, ::hpa::Stream);   \
+  prefix ::hpa::Verdict hpa::decode<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,            \
+                                                 ::hpa::Stream);                                                                   \
+  prefix ::hpa::Prepared<__VA_ARGS__> hpa::prepare<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::Batch&, ::hpa::Workspace); \
+  prefix ::hpa::Verdict hpa::plan<__VA_ARGS__>(const ::hpa::Prepared<__VA_ARGS__>&, ::hpa::Stream);                                \
+  prefix ::hpa::Verdict hpa::decode<__VA_ARGS__>(const ::hpa::Prepared<__VA_ARGS__>&, const ::hpa::DecodeArgs&, ::hpa::Stream);    \
+  prefix ::hpa::Verdict hpa::paged_attention<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::DecodeArgs&, ::hpa::Workspace,   \
+                                                          ::hpa::Stream);                                                          \
+  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, const ::hpa::Device&);        \
+  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, const ::hpa::Device&);    \
+  prefix ::hpa::Verdict hpa::check<__VA_ARGS__>(const ::hpa::MergeArgs&, const ::hpa::Device&);                                    \
+  prefix ::hpa::Verdict hpa::append<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::AppendArgs&, ::hpa::Stream);              \
+  prefix ::hpa::Verdict hpa::copy_blocks<__VA_ARGS__>(const ::hpa::DecodeShape&, const ::hpa::CopyBlocksArgs&, ::hpa::Stream);     \
   prefix ::hpa::Verdict hpa::merge_states<__VA_ARGS__>(const ::hpa::MergeArgs&, ::hpa::Stream)
 
 #define HPA_DETAIL_DECODE(prefix, machine, ...)                                                                                    \

@@ -61,7 +61,7 @@ namespace detail {
 /// A menu with other axes in place of its own.
 template <class Menu, class... Axes>
 struct With;
-/// The kinds of values on an axis that are the queries' where the axis is empty.
+/// An axis of KV types; an empty one stands for the types of the queries.
 template <class Axis, class Queries>
 struct OrQueries {
   using type = Axis;
@@ -83,7 +83,7 @@ struct menu {
   using block_sizes = BlockSizes;
   using feature_sets = FeatureSets;
 
-  /// The same menu with other axes: default_menu::with<kv_types<DType::e4m3_fnuz>, head_sizes<64>>.
+  /// This menu with other axes: default_menu::with<kv_types<DType::e4m3_fnuz>, head_sizes<64>>.
   template <class... Axes>
   using with = typename detail::With<menu, Axes...>::type;
 
@@ -154,8 +154,8 @@ template <class Q, class K, class H, class B, class F, class M, class Value, cla
 struct With<menu<Q, K, H, B, F, M>, machine<Value>, Rest...> : With<menu<Q, K, H, B, F, Value>, Rest...> {};
 }  // namespace detail
 
-/// What is compiled when nothing else is asked for. An engine that needs less names a smaller menu and compiles only that; one with
-/// 8-bit KV names its type:
+/// The menu of calls that name none. An engine that needs less names a smaller menu and compiles only that; one with 8-bit KV
+/// names its type:
 ///   using mine = hpa::default_menu::with<hpa::query_types<hpa::DType::bf16>, hpa::kv_types<hpa::DType::bf16, hpa::DType::e4m3_fnuz>,
 ///                                        hpa::head_sizes<128>, hpa::block_sizes<16>, hpa::feature_sets<hpa::Features::none>>;
 ///   hpa::decode<mine>(shape, args, workspace, stream);

@@ -83,7 +83,7 @@ inline kernel::RowView out_view(const MergeArgs& args) {
   return merge_view(args, args.out, args.out_row_stride, args.out_head_stride, args.out_type);
 }
 
-/// In place only element by element, and never for lse, which many lanes read and one writes.
+/// Checks that out is no state's out with other strides, and that lse is no state's lse: many lanes read an lse and one writes it.
 inline Verdict check_merge_overlap(const MergeArgs& args) {
   const kernel::RowView out = out_view(args);
   for (int i = 0; i < args.num_states; ++i) {
@@ -95,7 +95,7 @@ inline Verdict check_merge_overlap(const MergeArgs& args) {
   return {};
 }
 
-/// Whether every piece of 8 elements lies on 16 bytes, in all states and in out.
+/// Whether every vector of 8 elements lies on 16 bytes, in all states and in out.
 inline bool merges_16_bytes(const MergeArgs& args) {
   const auto on_16_bytes = [](const kernel::RowView& view) {
     return aligned(view.data, 16) && view.row_stride % 16 == 0 && view.head_stride % 16 == 0;
@@ -120,8 +120,8 @@ Verdict launch_merge(const MergeArgs& args, const Device& device, Stream stream)
   params.num_states = args.num_states;
   params.num_rows = args.num_rows;
   params.num_heads = args.num_heads;
-  params.pieces = args.head_size / Elements;
-  const int y = int(kernel::ceil_div(std::int64_t{args.num_heads} * params.pieces, Kernel::waves * Machine::width));
+  params.vectors = args.head_size / Elements;
+  const int y = int(kernel::ceil_div(std::int64_t{args.num_heads} * params.vectors, Kernel::waves * Machine::width));
   return arch::launch<Kernel>({grid_x(args.num_rows, y, device, Kernel::shape.workgroups_per_unit), y}, params, stream);
 }
 
@@ -145,7 +145,7 @@ Verdict check(const MergeArgs& args, const Device& device) {
 }
 
 /// out = sum of exp(lse_i) * out_i / sum of exp(lse_i), lse = log(sum of exp(lse_i)), in fp32 and in index order: same input, same
-/// bits. States whose lse is infinite have no part, whatever their out holds; an lse of NaN makes its row NaN. Legal while a
+/// bits. States whose lse is infinite add nothing, whatever their out holds; an lse of NaN makes its row NaN. Legal while a
 /// stream is being captured.
 template <class Menu>
 Verdict merge_states(const MergeArgs& args, Stream stream) {

@@ -6,68 +6,14 @@
 #include "hpa/device.hpp"
 #include "hpa/kernel/balanced_plan_kernel.hpp"
 #include "hpa/kernel/plan_kernel.hpp"
+#include "hpa/plan_report.hpp"
+#include "hpa/prepared.hpp"
 #include "hpa/workspace.hpp"
 
 namespace hpa {
 inline namespace HPA_PLATFORM {
 
 namespace detail {
-
-/// A mark of what a plan was made for; decode() refuses a workspace that was planned for something else.
-constexpr std::uint32_t stamp_of(const DecodeShape& shape, const Batch& batch, int partition_tokens) {
-  const std::int64_t fields[] = {shape.head_size,
-                                 shape.block_size,
-                                 shape.num_heads,
-                                 shape.num_kv_heads,
-                                 shape.max_seqs,
-                                 shape.max_query_len,
-                                 shape.max_seq_len,
-                                 shape.total_kv_tokens(),
-                                 batch.num_seqs,
-                                 partition_tokens,
-                                 shape.sliding_window ? batch.window : 0,
-                                 shape.ordered(),
-                                 std::int64_t(shape.split)};
-  std::uint32_t hash = 2166136261u;  // FNV-1a
-  for (const std::int64_t field : fields)
-    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ std::uint32_t(field >> (8 * byte) & 0xff)) * 16777619u;
-  return hash;
-}
-
-/// All that plan() and decode() derive on the host from a shape, arguments and a workspace.
-struct Prepared {
-  Verdict verdict;
-  Device device;
-  kernel::PartitionRule rule;
-  kernel::WorkspaceLayout layout;
-  kernel::CarvedWorkspace parts;
-  std::uint32_t stamp;
-};
-
-inline const Batch& batch_of(const Batch& batch) { return batch; }
-inline const Batch& batch_of(const DecodeArgs& args) { return args.batch; }
-
-/// `Input` is what the call has: a Batch for plan(), DecodeArgs for decode().
-template <class Menu, class Input>
-Prepared prepare(const DecodeShape& shape, const Input& input, const Workspace& workspace, int partition_tokens) {
-  Prepared p{};
-  if (p.verdict = current_device(&p.device); !p.verdict) return p;
-  if (p.verdict = check<Menu>(shape, input, p.device); !p.verdict) return p;
-  if (partition_tokens > 0 && shape.split != Split::by_length) {
-    p.verdict = {Status::unsupported, "split", "a kernel with partition_tokens cuts by length"};
-    return p;
-  }
-  p.rule = kernel::partition_rule(shape, p.device, partition_tokens);
-  if (kernel::max_slots(shape, p.rule) > max_partitions) {
-    p.verdict = {Status::unsupported, "max_total_kv_tokens", too_many_partitions};
-    return p;
-  }
-  p.layout = kernel::layout_of(shape, p.rule);
-  if (p.verdict = kernel::check_workspace(workspace, p.layout.bytes); !p.verdict) return p;
-  p.parts = kernel::carve(workspace, p.layout);
-  p.stamp = stamp_of(shape, batch_of(input), partition_tokens);
-  return p;
-}
 
 template <class Machine, bool OneStride>
 Verdict launch_plan(Split split, const kernel::PlanParams& params, Stream stream) {
@@ -77,28 +23,27 @@ Verdict launch_plan(Split split, const kernel::PlanParams& params, Stream stream
 }
 
 template <class Menu>
-Verdict run_plan(const DecodeShape& shape, const Batch& batch, Workspace workspace, Stream stream, int partition_tokens) {
-  const Prepared p = prepare<Menu>(shape, batch, workspace, partition_tokens);
+Verdict run_plan(const DecodeShape& shape, const Batch& batch, const Prepared& p, Stream stream) {
   if (!p.verdict) return p.verdict;
-  const std::int64_t table_tokens = std::int64_t{batch.block_table_width} * shape.block_size, most = 0x7fffffff;
   const bool sum_can_be_too_large = shape.total_kv_tokens() < std::int64_t{batch.num_seqs} * shape.max_seq_len;
   const kernel::PlanParams params{batch.seq_lens,
                                   batch.query_start_loc,
+                                  batch.table_starts,
                                   batch.num_seqs,
                                   shape.max_query_len,
-                                  shape.sliding_window ? batch.window : std::int32_t(most),
+                                  shape.sliding_window ? batch.window : std::int32_t{0x7fffffff},
                                   shape.block_size,
                                   shape.ordered(),
                                   batch.query_start_loc != nullptr || sum_can_be_too_large,
                                   shape.max_seq_len,
-                                  std::int32_t(table_tokens < most ? table_tokens : most),
+                                  table_tokens(shape, batch),
                                   shape.total_kv_tokens(),
                                   p.rule,
                                   p.stamp,
-                                  p.parts.header,
-                                  p.parts.items,
-                                  p.parts.split_rows,
-                                  p.parts.shares};
+                                  p.areas.header,
+                                  p.areas.items,
+                                  p.areas.split_rows,
+                                  p.areas.shares};
   return arch::dispatch_machine<typename Menu::Machine>(p.device.arch, [&](auto machine) {
     using Machine = typename decltype(machine)::type;
     return batch.num_seqs <= kernel::PlanStride<Machine>::sequences ? launch_plan<Machine, true>(shape.split, params, stream)
@@ -108,7 +53,7 @@ Verdict run_plan(const DecodeShape& shape, const Batch& batch, Workspace workspa
 
 }  // namespace detail
 
-/// Reads seq_lens and query_start_loc on the device and writes the work list into the workspace. Depends on those, on num_seqs, on
+/// Reads seq_lens, query_start_loc and table_starts on the device and writes the work list into the workspace. Depends on those, on num_seqs, on
 /// block_table_width and on the window alone, and looks at no layer: one plan serves all layers of a step. Legal while a stream is
 /// being captured; a captured plan stays right for all lengths within the shape.
 ///
@@ -117,28 +62,55 @@ Verdict run_plan(const DecodeShape& shape, const Batch& batch, Workspace workspa
 /// empty; the earlier ones are right.
 template <class Menu>
 Verdict plan(const DecodeShape& shape, const Batch& batch, Workspace workspace, Stream stream) {
-  return detail::run_plan<Menu>(shape, batch, workspace, stream, 0);
+  return detail::run_plan<Menu>(shape, batch, detail::prepare<Menu>(shape, batch, workspace, 0), stream);
+}
+
+/// Checks a step, launches nothing. Make one for each kind of layer, that is for each shape and each window, and keep it while the step
+/// lasts; its verdict() is what plan() would say.
+template <class Menu>
+Prepared<Menu> prepare(const DecodeShape& shape, const Batch& batch, Workspace workspace) {
+  return {shape, batch, detail::prepare<Menu>(shape, batch, workspace, 0)};
+}
+
+/// plan() of a step that has been checked.
+template <class Menu>
+Verdict plan(const Prepared<Menu>& prepared, Stream stream) {
+  return detail::run_plan<Menu>(prepared.shape_, prepared.batch_, prepared.step_, stream);
 }
 
 /// plan() for decode_with<Config>(): partitions of Config::partition_tokens.
 template <class Config, class Machine = arch::DefaultMachine>
 Verdict plan_with(const DecodeShape& shape, const Batch& batch, Workspace workspace, Stream stream) {
-  return detail::run_plan<menu_of<Config, Machine>>(shape, batch, workspace, stream, Config::partition_tokens);
+  using Menu = menu_of<Config, Machine>;
+  return detail::run_plan<Menu>(shape, batch, detail::prepare<Menu>(shape, batch, workspace, Config::partition_tokens), stream);
 }
 
-/// After a synchronise: what the last plan and the decodes after it found wrong in the device data; ok when nothing. Waits for the
-/// stream. `sequence`, when given, receives the first sequence at fault, or -1.
-HPA_EMIT inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence) {
-  if (sequence != nullptr) *sequence = -1;
+/// After a synchronise: what the last plan() made of its sequences, and what it and the decodes after it found wrong in the device data.
+/// Waits for the stream. Refused where the workspace holds no plan; the report is then that of no sequences.
+[[gnu::used]] inline Verdict plan_report(Workspace workspace, Stream stream, PlanReport* report) {
+  if (report == nullptr) return {Status::invalid_argument, "report", "must not be null"};
+  *report = {};
   if (Verdict v = kernel::check_workspace(workspace, sizeof(kernel::PlanHeader)); !v) return v;
   kernel::PlanHeader header{};
   if (Verdict v = arch::read_back(&header, workspace.data, sizeof header, stream); !v) return v;
-  if (header.first_error == kernel::no_error) return {};
   const auto error = kernel::PlanError(header.first_error & 15);
-  if (header.first_error < 0 || error == kernel::PlanError::none || error > kernel::PlanError::other_shape)
+  const bool found = header.first_error != kernel::no_error;
+  if (found && (header.first_error < 0 || error == kernel::PlanError::none || error > kernel::PlanError::other_shape))
     return {Status::invalid_argument, "workspace", "holds no plan"};
-  if (sequence != nullptr) *sequence = header.first_error >> 4;
-  return kernel::verdict_of(error);
+  if (found) report->first_error = kernel::verdict_of(error), report->first_error_sequence = header.first_error >> 4;
+  report->skipped = header.skipped, report->empty = header.empty, report->in_error = header.in_error;
+  report->decoded = header.num_seqs - header.skipped - header.empty - header.in_error;
+  report->items = header.num_items, report->partials = header.partials;
+  return {};
+}
+
+/// The short form of plan_report(): its first error; ok when nothing was wrong. `sequence`, when given, receives the first sequence at
+/// fault, or -1.
+[[gnu::used]] inline Verdict workspace_error(Workspace workspace, Stream stream, int* sequence) {
+  PlanReport report;
+  const Verdict read = plan_report(workspace, stream, &report);
+  if (sequence != nullptr) *sequence = report.first_error_sequence;
+  return read ? report.first_error : read;
 }
 
 }  // namespace HPA_PLATFORM

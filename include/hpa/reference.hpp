@@ -41,7 +41,8 @@ inline RowRange rows_of(const DecodeArgs& args, int sequence) {
   return {args.batch.query_start_loc[sequence], args.batch.query_start_loc[sequence + 1] - args.batch.query_start_loc[sequence]};
 }
 
-/// False when the sequence has no query row, or so many that it is skipped: its rows of out and lse then keep their bytes.
+/// Whether a sequence's rows are computed. False when it has no query row, or more than max_query_len: its rows of out and lse
+/// then keep their bytes.
 inline bool is_computed(const DecodeShape& shape, const DecodeArgs& args, int sequence) {
   const int count = rows_of(args, sequence).count;
   return count > 0 && count <= shape.max_query_len;
@@ -108,6 +109,11 @@ inline Strides strides(const DecodeShape& shape, const DecodeArgs& args) {
   return s;
 }
 
+/// Where the entries of a sequence begin in block_tables.
+inline std::int64_t table_start(const DecodeArgs& args, const Strides& s, int sequence) {
+  return args.batch.table_starts != nullptr ? args.batch.table_starts[sequence] : sequence * s.table_row;
+}
+
 /// Index in the key cache of one element, of the token in slot `slot` of physical block `block`.
 inline std::int64_t key_index(const DecodeShape& shape, const Strides& s, std::int64_t block, int slot, int kv_head, int element) {
   const std::int64_t start = block * s.key_block + kv_head * s.key_head;
@@ -116,7 +122,7 @@ inline std::int64_t key_index(const DecodeShape& shape, const Strides& s, std::i
   return start + element / x * shape.block_size * x + slot * x + element % x;
 }
 
-/// The same in the value cache.
+/// Index in the value cache of one element, of the token in slot `slot` of physical block `block`.
 inline std::int64_t value_index(const DecodeShape& shape, const Strides& s, std::int64_t block, int slot, int kv_head,
                                 int element) {
   const std::int64_t start = block * s.value_block + kv_head * s.value_head;
@@ -144,7 +150,7 @@ inline Row row(const DecodeShape& shape, const DecodeArgs& args, int sequence, i
   const std::int64_t query_start = (rows_of(args, sequence).first + query_row) * s.query_row + head * s.query_head;
   for (int d = 0; d < head_size; ++d) query[std::size_t(d)] = load_element(shape.query, args.query, query_start + d);
 
-  const std::int32_t* table = args.batch.block_tables + sequence * s.table_row;
+  const std::int32_t* table = args.batch.block_tables + table_start(args, s, sequence);
   const double scale = args.scale != 0.f ? double(args.scale) : 1 / std::sqrt(double(head_size));
   const double k_scale = args.cache.k_scale != nullptr ? double(args.cache.k_scale[kv_head * args.cache.scale_stride]) : 1;
   const double v_scale = args.cache.v_scale != nullptr ? double(args.cache.v_scale[kv_head * args.cache.scale_stride]) : 1;

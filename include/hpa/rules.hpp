@@ -107,7 +107,7 @@ struct RuleTable {
       Rule{none, "max_seqs", "more than 2^26 sequences", [](S s, D) { return s.max_seqs <= 1 << 26; }},
       Rule{none, "max_seq_len", "more than 2^30 tokens", [](S s, D) { return s.max_seq_len <= 1 << 30; }},
       Rule{none, "max_total_kv_tokens", too_many_partitions,
-           [](S s, D d) { return kernel::max_slots(s, kernel::partition_rule(s, d)) <= max_partitions; }},
+           [](S s, D d) { return kernel::max_partials(s, kernel::partition_rule(s, d)) <= max_partitions; }},
   };
 };
 

@@ -14,9 +14,9 @@ enum class KvLayout : std::uint8_t {
   nhd    // K and V [num_blocks, block_size, num_kv_heads, D]
 };
 
-/// How plan() cuts rows into partitions.
+/// How plan() cuts sequences into partitions.
 enum class Split : std::uint8_t {
-  by_length,  // by the row's own length and the shape: a row's bits do not depend on its neighbours
+  by_length,  // by the sequence's own length and the shape: a row's bits do not depend on other sequences
   balanced    // equal work for every workgroup: faster where lengths differ much; a row's bits depend on the batch, though not on
               // the run. The workspace is bounded by workgroups and sequences, whatever max_seq_len
 };
@@ -47,7 +47,7 @@ struct DecodeShape {
   bool tree_mask = false;     // args.tree_masks says which of a sequence's new tokens a row sees, instead of causal order
   bool token_scales = false;  // i8 KV with a scale for each (token, KV head), of keys and of values
 
-  /// Positions of rows are known: row j of q is at seq_len - q + j and sees what lies before it.
+  /// Whether rows are in causal order: row j of q is at position seq_len - q + j and sees the tokens up to there.
   constexpr bool ordered() const { return causal && !tree_mask; }
   constexpr int head_size_of_v() const { return head_size_v == 0 ? head_size : head_size_v; }
   constexpr int gqa_ratio() const { return num_heads / num_kv_heads; }

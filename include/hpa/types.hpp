@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "hpa/arch/platform.hpp"
 
@@ -116,9 +115,8 @@ struct Format<DType::i8> {
 
 /// The element `index` of an array of `type`, as a float. Not for kernels: the type is looked at for every element.
 inline float load_element(DType type, const void* data, std::int64_t index) {
-  std::uint8_t bytes[2] = {};
-  std::memcpy(bytes, static_cast<const std::uint8_t*>(data) + index * size_of(type), std::size_t(size_of(type)));
-  const std::uint32_t code = std::uint32_t(bytes[0]) | std::uint32_t(bytes[1]) << 8;
+  const auto* const bytes = static_cast<const std::uint8_t*>(data) + index * size_of(type);
+  const std::uint32_t code = size_of(type) == 2 ? std::uint32_t(bytes[0]) | std::uint32_t(bytes[1]) << 8 : std::uint32_t(bytes[0]);
   switch (type) {
     case DType::f16: return Format<DType::f16>::decode(code);
     case DType::bf16: return Format<DType::bf16>::decode(code);
@@ -141,8 +139,9 @@ inline void store_element(DType type, void* data, std::int64_t index, float valu
     case DType::e5m2_ocp: code = Format<DType::e5m2_ocp>::encode(value, true); break;
     case DType::i8: code = Format<DType::i8>::encode(value); break;
   }
-  const std::uint8_t bytes[2] = {std::uint8_t(code), std::uint8_t(code >> 8)};
-  std::memcpy(static_cast<std::uint8_t*>(data) + index * size_of(type), bytes, std::size_t(size_of(type)));
+  auto* const bytes = static_cast<std::uint8_t*>(data) + index * size_of(type);
+  bytes[0] = std::uint8_t(code);
+  if (size_of(type) == 2) bytes[1] = std::uint8_t(code >> 8);
 }
 
 }  // namespace hpa

@@ -8,13 +8,15 @@
 namespace hpa {
 inline namespace HPA_PLATFORM {
 
-/// Bytes of workspace that plan() and decode() of this shape need on this device. Pure; lengths never enter. 0 when check() says no.
+/// Bytes of workspace that are enough on this device for plan() and decode() of this shape, and of every shape that differs from it in
+/// smaller max_seqs, max_query_len, max_seq_len or max_total_kv_tokens alone: an engine that makes a shape for each batch size
+/// allocates once, for its largest. Pure; lengths never enter; larger caps never give fewer bytes. 0 when check() says no.
 ///
-/// Every shape has its own size, and fewer sequences can need more: rows that do not fill the chip are cut. An engine that shares
-/// one workspace between shapes takes the largest of their sizes.
+/// A smaller workspace is refused only where the call's own shape needs more: plan() and decode() do not ask for what other shapes
+/// need. Shapes that differ in heads, types or Split have sizes of their own; one workspace for several of them has the largest.
 template <class Menu = default_menu>
 std::size_t workspace_bytes(const DecodeShape& shape, const Device& device) {
-  return check<Menu>(shape, device) ? kernel::layout_of(shape, kernel::partition_rule(shape, device)).bytes : 0;
+  return check<Menu>(shape, device) ? kernel::largest_bytes(shape, device) : 0;
 }
 
 /// workspace_bytes() for plan_with and decode_with.
@@ -23,7 +25,9 @@ std::size_t workspace_bytes_with(const DecodeShape& shape, const Device& device)
   if (!check<menu_of<Config, Machine>>(shape, device)) return 0;
   if (Config::partition_tokens > 0 && shape.split != Split::by_length) return 0;
   const kernel::PartitionRule rule = kernel::partition_rule(shape, device, Config::partition_tokens);
-  return kernel::max_slots(shape, rule) > detail::max_partitions ? 0 : kernel::layout_of(shape, rule).bytes;
+  return kernel::max_partials(shape, rule) > detail::max_partitions
+             ? 0
+             : kernel::largest_bytes(shape, device, Config::partition_tokens);
 }
 
 }  // namespace HPA_PLATFORM

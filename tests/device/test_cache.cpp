@@ -521,8 +521,8 @@ TEMPLATE_LIST_TEST_CASE("F77: what append writes is what decode reads", "[cache]
         for (int position = 0; position < spec.seq_lens[std::size_t(sequence)]; ++position) tokens.push_back({sequence, position});
       std::mt19937 random(5);
       std::shuffle(tokens.begin(), tokens.end(), random);
-      const std::size_t piece = std::size_t(2 * head_size) * 2;  // bytes of a token: two heads
-      Buffer key(tokens.size() * piece, 16, Guard::end), value(tokens.size() * piece, 16, Guard::end);
+      const std::size_t token_bytes = std::size_t(2 * head_size) * 2;  // bytes of a token: two heads
+      Buffer key(tokens.size() * token_bytes, 16, Guard::end), value(tokens.size() * token_bytes, 16, Guard::end);
       std::vector<std::int64_t> slots;
       for (std::size_t i = 0; i < tokens.size(); ++i) {
         const std::int64_t block = paged.block_table(tokens[i].sequence, tokens[i].position / block_size);
@@ -530,7 +530,7 @@ TEMPLATE_LIST_TEST_CASE("F77: what append writes is what decode reads", "[cache]
         slots.push_back(block * block_size + slot);
         for (int head = 0; head < 2; ++head)
           for (int d = 0; d < head_size; ++d) {
-            const std::size_t to = i * piece + std::size_t(head * head_size + d) * 2;
+            const std::size_t to = i * token_bytes + std::size_t(head * head_size + d) * 2;
             std::memcpy(key.data() + to,
                         keys_due.data() + 2 * hpa::reference::key_index(paged.shape(), paged.strides(), block, slot, head, d), 2);
             std::memcpy(value.data() + to,

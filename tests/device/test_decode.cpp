@@ -106,7 +106,8 @@ void run_and_compare(const CaseSpec& spec, int rows, Worst& worst) {
   INFO(verdict.field << ": " << verdict.why);
   REQUIRE(verdict);
   const int every = std::max(1, paged.num_rows() * paged.shape().num_heads / rows + int(spec.seed % 3));
-  const Findings findings = paged.check_against_reference(hpa::test::tolerance_of(spec.shape.query), every);
+  const Findings findings =
+      paged.check_against_reference(hpa::test::tolerance_of(spec.shape.query), every * hpa::test::compare_every);
   CHECK(findings.problem == "");
   worst.add(spec.shape.query, findings);
 }

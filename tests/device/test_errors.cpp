@@ -167,6 +167,7 @@ TEMPLATE_LIST_TEST_CASE("what the host can see is refused by name before anythin
   refuse("lse", bad, [](S s, A, W) { s.lse = false; });
   refuse("block_tables", bad, [](S, A a, W) { a.batch.block_tables = nullptr; });
   refuse("block_tables", bad, [](S, A a, W) { a.batch.block_tables = moved(a.batch.block_tables, 1); });
+  refuse("table_starts", bad, [](S, A a, W) { a.batch.table_starts = reinterpret_cast<const std::int64_t*>(moved(a.query, 4)); });
   refuse("seq_lens", bad, [](S, A a, W) { a.batch.seq_lens = nullptr; });
   refuse("query_start_loc", bad, [](S, A a, W) { a.batch.query_start_loc = moved(a.batch.seq_lens, 2); });
   refuse("alibi_slopes", bad, [](S s, A, W) { s.alibi = true; });
@@ -261,6 +262,60 @@ TEMPLATE_LIST_TEST_CASE("a block id at or past num_blocks makes an empty row and
     CHECK(run_and_ask<Menu>(right).verdict);
     CHECK(right.check_against_reference(tolerance_of(DType::f16)).problem == "");
   }
+}
+
+TEMPLATE_LIST_TEST_CASE("a negative start in the block table makes an empty row and a report", "[errors]", Machines) {
+  using Menu = small_menu<TestType>;
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced})
+    for (const int max_seqs : {3, 64}) {
+      CaseSpec spec = small_case(DType::f16, 18, 1, {40, 600, 90});
+      spec.shape.max_seqs = max_seqs;
+      spec.shape.split = split;
+      spec.table_starts = true;
+      for (const std::int64_t start : {std::int64_t{-1}, std::int64_t{smallest}, std::numeric_limits<std::int64_t>::min()})
+        expect_reported<Menu>(spec, "table_starts", [&](PagedCase& paged) { paged.table_starts.as<std::int64_t>()[1] = start; });
+    }
+}
+
+TEMPLATE_LIST_TEST_CASE("where decode's table is narrower than plan's, longer sequences are empty and nothing past it is read", "[errors]",
+                        Machines) {
+  using Menu = small_menu<TestType>;
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced})
+    for (const int max_seqs : {4, 64})
+      for (const int rows : {1, 2}) {
+        CaseSpec spec = small_case(DType::f16, 18, 1, {40, 600, 96, 97});  // 600 tokens are cut, or in one piece
+        spec.shape.max_seqs = max_seqs;
+        spec.shape.split = split;
+        spec.shape.max_query_len = rows;
+        spec.query_lens = std::vector<int>(4, rows);
+        PagedCase paged(spec);
+        paged.spec.unchecked = {1, 3};
+        const int width = 6;  // 96 tokens; the last row ends where memory does
+        Buffer narrow(std::size_t(4 * width) * 4, 4, Guard::end);
+        for (int i = 0; i < 4 * width; ++i) narrow.as<std::int32_t>()[i] = paged.block_table(i / width, i % width);
+        narrow.upload();
+        Report report;
+        hpa::PlanReport counts;
+        REQUIRE(paged.run(hpa::workspace_bytes<Menu>(paged.shape(), this_device()), {},
+                          [&](const DecodeShape& shape, DecodeArgs args, Workspace workspace, hpa::Stream stream) {
+                            if (const Verdict v = hpa::plan<Menu>(shape, args.batch, workspace, stream); !v) return v;
+                            args.batch.block_tables = reinterpret_cast<const std::int32_t*>(narrow.device());
+                            args.batch.block_table_width = width;
+                            args.batch.block_table_row_stride = 0;
+                            const Verdict v = hpa::decode<Menu>(shape, args, workspace, stream);
+                            report.verdict = hpa::workspace_error(workspace, stream, &report.sequence);
+                            CHECK(hpa::plan_report(workspace, stream, &counts));
+                            return v;
+                          }));
+        INFO("max_seqs " << max_seqs << ", " << report.verdict.field << ": " << report.verdict.why);
+        CHECK(report.verdict.field == std::string("block_table_width"));
+        CHECK(report.verdict.status == Status::invalid_argument);
+        CHECK(report.sequence == 1);
+        CHECK(counts.first_error_sequence == 1);
+        CHECK(is_empty_row(paged, 1));
+        CHECK(is_empty_row(paged, 3));
+        CHECK(paged.check_against_reference(tolerance_of(DType::f16)).problem == "");
+      }
 }
 
 TEMPLATE_LIST_TEST_CASE("query_start_loc that is negative or decreases", "[errors]", Machines) {
@@ -366,6 +421,11 @@ TEMPLATE_LIST_TEST_CASE("the first sequence at fault is reported, and the next p
   REQUIRE(paged.run(16, {}, step));
   CHECK(report.sequence == 3);
   CHECK(report.verdict.field == std::string("seq_lens"));
+  hpa::PlanReport counts;  // of the plan; that decode met a bad block id, the step before, is an error and counts nowhere
+  REQUIRE(hpa::plan_report(kept, {}, &counts));
+  CHECK(counts.decoded == 3);
+  CHECK(counts.in_error == 1);
+  CHECK(counts.first_error_sequence == 3);
   paged.set_seq_lens({40, 50, 60, 70});
   paged.spec.unchecked = {};
   REQUIRE(paged.run(16, {}, step));
@@ -412,6 +472,17 @@ TEMPLATE_LIST_TEST_CASE("a workspace that holds no plan, or another shape's, is 
   expect_nothing("max_seq_len", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_seq_len = 601; }));
   expect_nothing("max_total_kv_tokens", planned_with([](DecodeShape& s, DecodeArgs&) { s.max_total_kv_tokens = 650; }));
   expect_nothing("num_seqs", planned_with([](DecodeShape&, DecodeArgs& a) { a.batch.num_seqs = 2; }));
+  // A menu that differs in any axis is another one: its plan is not for this decode, the same kernel though it may choose.
+  const auto planned_by = [](auto menu) {
+    return [](DecodeShape shape, DecodeArgs args, Workspace workspace) {
+      return hpa::plan<decltype(menu)>(shape, args.batch, workspace, {});
+    };
+  };
+  expect_nothing("head_sizes", planned_by(typename Menu::template with<hpa::head_sizes<64, 128>>{}));
+  expect_nothing("block_sizes", planned_by(typename Menu::template with<hpa::block_sizes<32, 16>>{}));
+  expect_nothing("query_types", planned_by(typename Menu::template with<hpa::query_types<DType::f16>>{}));
+  expect_nothing("kv_types", planned_by(typename Menu::template with<hpa::kv_types<DType::f16, DType::i8>>{}));
+  expect_nothing("feature_sets", planned_by(typename Menu::template with<hpa::feature_sets<hpa::Features::all>>{}));
   expect_nothing("partition size", [](DecodeShape shape, DecodeArgs args, Workspace workspace) {
     return hpa::plan_with<Coarse, TestType>(shape, args.batch, workspace, {});
   });

@@ -58,7 +58,8 @@ Device this_device() {
 
 /// What plan must see in one sequence; the rules of the API, one after another.
 struct Expected {
-  bool active = false;  // has items
+  bool active = false;   // has items
+  bool skipped = false;  // has more rows than max_query_len
   std::int32_t query_row = 0;
   std::int64_t seq_len = 0;  // of the items; 0 also for a sequence in error
   std::string error;         // the field at fault
@@ -97,6 +98,7 @@ class Planned {
     batch.block_table_width = width_;
     const Verdict verdict = hpa::plan<Menu>(shape_, batch, workspace(), {});
     error_ = hpa::workspace_error(workspace(), {}, &error_sequence_);  // waits for the stream
+    report_verdict_ = hpa::plan_report(workspace(), {}, &report_);
     workspace_.download();
     return verdict;
   }
@@ -112,12 +114,15 @@ class Planned {
       if (!starts_.empty()) {
         e.query_row = starts_[i];
         rows = std::int64_t{starts_[i + 1]} - starts_[i];
-        if (starts_[i] < 0 || rows < 0 || starts_[i + 1] > starts_[lengths_.size()]) e.error = "query_start_loc";
-        else if (rows == 1 && starts_[i] < rows_taken) e.error = "query_start_loc";
+        if (starts_[i] < 0 || rows < 0 || starts_[i + 1] > starts_[lengths_.size()])
+          e.error = "query_start_loc";
+        else if (rows == 1 && starts_[i] < rows_taken)
+          e.error = "query_start_loc";
         if (starts_[i] >= 0 && rows >= 0 && starts_[i + 1] <= starts_[lengths_.size()])
           rows_taken = std::max(rows_taken, starts_[i + 1]);
       }
       e.active = e.error.empty() && rows == 1;
+      e.skipped = e.error.empty() && rows > 1;
       if (e.active) {
         const std::int64_t length = lengths_[i];
         if (length < 0 || length > shape_.max_seq_len || length > std::int64_t{width_} * shape_.block_size) {
@@ -137,16 +142,16 @@ class Planned {
 
   /// Compares the work list with the lengths; empty, or what is wrong.
   std::string problem() const {
-    const hpa::kernel::CarvedWorkspace parts =
+    const hpa::kernel::CarvedWorkspace areas =
         hpa::kernel::carve({const_cast<std::uint8_t*>(workspace_.data()), layout_.bytes}, layout_);
-    const PlanHeader& header = *parts.header;
+    const PlanHeader& header = *areas.header;
     if (header.num_items < 0 || header.num_items > layout_.max_items) return "more items than the workspace holds";
     if (header.num_split_rows < 0 || header.num_split_rows > layout_.max_split_rows)
       return "more split rows than the workspace holds";
     const std::vector<Expected> all = expected();
-    const std::vector<std::vector<Item>> items = items_by_sequence(parts.items, header.num_items);
+    const std::vector<std::vector<Item>> items = items_by_sequence(areas.items, header.num_items);
     if (items.empty()) return "an item of no sequence";
-    std::set<std::int32_t> slots;
+    std::set<std::int32_t> partials;
     std::int64_t split_row = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Expected& e = all[i];
@@ -156,32 +161,36 @@ class Planned {
       const auto partitions = std::int64_t(items[i].size());
       if (shape_.split == hpa::Split::by_length && partitions != rule_.partitions(e.seq_len)) return where + "cut by another rule";
       std::int64_t end = 0;
-      for (std::int64_t part = 0; part < partitions; ++part) {
-        const Item& item = items[i][std::size_t(part)];
+      for (std::int64_t index = 0; index < partitions; ++index) {
+        const Item& item = items[i][std::size_t(index)];
         if (item.query_row != e.query_row || item.seq_len != e.seq_len) return where + "an item of another row";
-        if (item.begin != end || item.end < item.begin || (item.end == item.begin && e.seq_len > 0)) return where + "a gap or an overlap";
+        if (item.begin != end || item.end < item.begin || (item.end == item.begin && e.seq_len > 0))
+          return where + "a gap or an overlap";
         if (item.begin % 64 != 0) return where + "an item that begins within a tile";
         end = item.end;
-        if ((item.slot < 0) != (partitions == 1)) return where + "a partial where none is due, or none where one is";
-        if (item.slot < 0) continue;
-        if (item.slot >= layout_.max_slots || !slots.insert(item.slot).second) return where + "a slot that is not there, or twice";
-        if (item.slot != items[i][0].slot + part) return where + "slots out of order";
+        if ((item.partial < 0) != (partitions == 1)) return where + "a partial where none is due, or none where one is";
+        if (item.partial < 0) continue;
+        if (item.partial >= layout_.max_partials || !partials.insert(item.partial).second)
+          return where + "a partial that is not there, or twice";
+        if (item.partial != items[i][0].partial + index) return where + "partials out of order";
       }
       if (end != e.seq_len) return where + "items end at " + std::to_string(end);
       if (partitions == 1) continue;
       if (split_row >= header.num_split_rows) return where + "split rows are missing";
-      const SplitRow& row = parts.split_rows[split_row++];
-      if (row.query_row != e.query_row || row.slot != items[i][0].slot || row.partitions != partitions)
+      const SplitRow& row = areas.split_rows[split_row++];
+      if (row.query_row != e.query_row || row.partial != items[i][0].partial || row.partitions != partitions)
         return where + "a wrong split row";
     }
     if (split_row != header.num_split_rows) return "split rows of no sequence";
-    const std::string order = shape_.split == hpa::Split::balanced ? shares_problem(parts, header.num_items)
-                                                                   : order_problem(parts.items, header.num_items);
+    const std::string order = shape_.split == hpa::Split::balanced ? shares_problem(areas, header.num_items)
+                                                                   : order_problem(areas.items, header.num_items);
     if (!order.empty()) return order;
     if (!workspace_.canary_intact()) return "written outside the workspace";
-    return error_problem(all);
+    const std::string report = report_problem(all, items);
+    return report.empty() ? error_problem(all) : report;
   }
 
+  const hpa::PlanReport& report() const { return report_; }
   const Verdict& error() const { return error_; }
   int error_sequence() const { return error_sequence_; }
   int num_items() const { return reinterpret_cast<const PlanHeader*>(workspace_.data())->num_items; }
@@ -197,7 +206,7 @@ class Planned {
 
   Workspace workspace() const { return {workspace_.device(), layout_.bytes}; }
 
-  /// [sequence][part]; empty when an item has no sequence.
+  /// [sequence][index]; empty when an item has no sequence.
   std::vector<std::vector<Item>> items_by_sequence(const Item* items, std::int32_t count) const {
     std::vector<std::vector<Item>> all(lengths_.size());
     for (const Item* item = items; item != items + count; ++item) {
@@ -222,27 +231,50 @@ class Planned {
   }
 
   /// Balanced: the shares follow one another, hold all items in the batch's order, and none has more than its part of the cost.
-  std::string shares_problem(const hpa::kernel::CarvedWorkspace& parts, std::int32_t count) const {
-    const std::int32_t* const shares = parts.shares;
+  std::string shares_problem(const hpa::kernel::CarvedWorkspace& areas, std::int32_t count) const {
+    const std::int32_t* const shares = areas.shares;
     std::int64_t all = 0, most = 0;
     if (shares[0] != 0 || shares[rule_.shares] != count) return "shares do not hold all items";
     for (int k = 0; k < rule_.shares; ++k) {
       if (shares[k + 1] < shares[k]) return "share " + std::to_string(k) + " ends before it begins";
       std::int64_t cost = 0;
       for (std::int32_t i = shares[k]; i < shares[k + 1]; ++i) {
-        const Item& item = parts.items[i];
-        if (i > 0 && std::tuple(item.sequence, item.begin) <= std::tuple(parts.items[i - 1].sequence, parts.items[i - 1].begin))
+        const Item& item = areas.items[i];
+        if (i > 0 && std::tuple(item.sequence, item.begin) <= std::tuple(areas.items[i - 1].sequence, areas.items[i - 1].begin))
           return "item " + std::to_string(i) + " is out of order";
-        cost += item.end - item.begin + (item.begin == 0 ? rule_.row_cost : 0);
+        cost += item.end - item.begin + (item.begin == 0 ? rule_.sequence_cost : 0);
       }
       all += cost;
       most = std::max(most, cost);
     }
     // Rows are whole multiples of 64 in the plan, and a cut that would leave less than min_partition is not made.
-    const std::int64_t part = all / rule_.shares + 64 * (1 + std::int64_t(lengths_.size()) / rule_.shares);
-    const std::int64_t least = rule_.row_cost + rule_.min_partition + 64;
-    const std::int64_t allowed = std::max(part, least) + 2 * rule_.min_partition + rule_.row_cost + 64;
+    const std::int64_t share = all / rule_.shares + 64 * (1 + std::int64_t(lengths_.size()) / rule_.shares);
+    const std::int64_t least = rule_.sequence_cost + rule_.min_partition + 64;
+    const std::int64_t allowed = std::max(share, least) + 2 * rule_.min_partition + rule_.sequence_cost + 64;
     return most <= allowed ? "" : "a share costs " + std::to_string(most) + " of " + std::to_string(all);
+  }
+
+  /// plan_report() counts every sequence once, and the items.
+  std::string report_problem(const std::vector<Expected>& all, const std::vector<std::vector<Item>>& items) const {
+    hpa::PlanReport right;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ++(!all[i].error.empty() ? right.in_error
+         : all[i].skipped      ? right.skipped
+         : all[i].seq_len > 0  ? right.decoded
+                               : right.empty);
+      right.items += std::int64_t(items[i].size());
+      right.partials += items[i].size() > 1 ? std::int64_t(items[i].size()) : 0;
+    }
+    if (!report_verdict_) return std::string("no report: ") + report_verdict_.why;
+    if (report_.decoded != right.decoded) return "report: decoded is " + std::to_string(report_.decoded);
+    if (report_.skipped != right.skipped) return "report: skipped is " + std::to_string(report_.skipped);
+    if (report_.empty != right.empty) return "report: empty is " + std::to_string(report_.empty);
+    if (report_.in_error != right.in_error) return "report: in_error is " + std::to_string(report_.in_error);
+    if (report_.items != right.items) return "report: items is " + std::to_string(report_.items);
+    if (report_.partials != right.partials) return "report: partials is " + std::to_string(report_.partials);
+    const bool same = report_.first_error.status == error_.status && std::string(report_.first_error.why) == error_.why &&
+                      report_.first_error_sequence == error_sequence_;
+    return same ? "" : "report: not the error that workspace_error() names";
   }
 
   /// workspace_error() names the first sequence in error, and nothing when there is none.
@@ -263,8 +295,9 @@ class Planned {
   PartitionRule rule_;
   WorkspaceLayout layout_;
   Buffer workspace_;
-  Verdict error_;
+  Verdict error_, report_verdict_;
   int error_sequence_ = 0;
+  hpa::PlanReport report_;
 };
 
 /// Query starts of sequences with so many rows each.
@@ -436,6 +469,70 @@ TEMPLATE_LIST_TEST_CASE("a sequence beyond the tokens that the shape allows is e
   CHECK(planned.plan<TestType>());
   CHECK(planned.problem() == "");
   CHECK(planned.error_sequence() == 1001);
+}
+
+TEMPLATE_LIST_TEST_CASE("the report counts every sequence once: decoded, skipped, empty or in error", "[plan]", Menus) {
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced}) {
+    DecodeShape shape = shape_of(8, 100);
+    shape.split = split;
+    // Two of one row, a prefill of five, one without a row, one without a token, one that is too long, one decoded; then padding.
+    Planned planned(shape, {50, 60, 70, 80, 0, 101, 9, 33}, {0, 1, 2, 7, 7, 8, 9, 10, 0});
+    CHECK(planned.plan<TestType>());
+    const hpa::PlanReport& report = planned.report();
+    CHECK(report.decoded == 3);
+    CHECK(report.skipped == 1);
+    CHECK(report.empty == 3);
+    CHECK(report.in_error == 1);
+    CHECK(report.first_error.field == std::string("seq_lens"));
+    CHECK(report.first_error_sequence == 5);
+    CHECK(report.items == 5);  // of rows that become empty too
+    CHECK(report.partials == 0);
+    planned.set({});
+    CHECK(planned.plan<TestType>());
+    CHECK(report.decoded + report.skipped + report.empty + report.in_error == 0);
+    CHECK(report.items == 0);
+    CHECK(report.first_error);
+    CHECK(report.first_error_sequence == -1);
+    // Strides of all kinds, each counted once however many workgroups there are.
+    for (const int count : {64, 1000, 1024, 1025, 5000}) {
+      Ints lengths(std::size_t(count), 7), rows(std::size_t(count), 1);
+      for (int i = 0; i < count; ++i) {
+        rows[std::size_t(i)] = i % 7 == 0 ? 3 : i % 5 == 0 ? 0 : 1;
+        lengths[std::size_t(i)] = i % 3 == 0 ? 0 : i % 11 == 0 ? -1 : 7;
+      }
+      DecodeShape large = shape_of(count, 100);
+      large.split = split;
+      check_plan<TestType>(large, lengths, starts_of(rows));
+    }
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("the report counts the partials of sequences that were cut", "[plan]", Menus) {
+  for (const hpa::Split split : {hpa::Split::by_length, hpa::Split::balanced}) {
+    DecodeShape shape = shape_of(3, 60000);
+    shape.split = split;
+    Planned planned(shape, {60000, 5, 60000});
+    CHECK(planned.plan<TestType>());
+    CHECK(planned.problem() == "");
+    CHECK(planned.report().partials >= 2);
+    CHECK(planned.report().items >= planned.report().partials);
+  }
+}
+
+TEST_CASE("a report is refused where there is none, or nowhere to write it", "[plan]") {
+  Buffer workspace(sizeof(PlanHeader), 16, Guard::end);
+  hpa::PlanReport report;
+  report.decoded = 7;
+  for (const int byte : {0x00, 0xff}) {
+    workspace.fill(std::uint8_t(byte));
+    workspace.upload();
+    const Verdict verdict = hpa::plan_report({workspace.device(), workspace.size()}, {}, &report);
+    CHECK(verdict.field == std::string("workspace"));
+    CHECK(report.decoded == 0);
+  }
+  CHECK(hpa::plan_report({workspace.device(), workspace.size()}, {}, nullptr).field == std::string("report"));
+  CHECK(hpa::plan_report({nullptr, workspace.size()}, {}, &report).field == std::string("workspace"));
+  CHECK(hpa::plan_report({workspace.device(), 8}, {}, &report).status == Status::workspace_too_small);
 }
 
 TEMPLATE_LIST_TEST_CASE("a plan replaces the one before it, error and all", "[plan]", Menus) {

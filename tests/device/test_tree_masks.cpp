@@ -58,7 +58,7 @@ std::vector<std::uint32_t> masks_of_tree() {
 }
 
 float key_of(const PagedCase& paged, int sequence, int token, int kv_head, int element) {
-  const std::int64_t block = paged.block_tables.as<std::int32_t>()[sequence * paged.strides().table_row + token / 16];
+  const std::int64_t block = paged.block_table(sequence, token / 16);
   return hpa::load_element(paged.shape().kv, paged.key_cache.data(),
                            hpa::reference::key_index(paged.shape(), paged.strides(), block, token % 16, kv_head, element));
 }

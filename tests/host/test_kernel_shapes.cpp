@@ -69,15 +69,15 @@ struct Chosen {
 };
 Chosen chosen_for(const DecodeShape& shape, const Device& device) {
   Chosen chosen;
-  const bool fills = hpa::kernel::partition_rule(shape, device).rows_fill_the_chip();
+  const bool fills = hpa::kernel::partition_rule(shape, device).fills_the_chip();
   Menu::dispatch(shape, [&](auto config) {
     using C = decltype(config);
     static_cast<void>(hpa::arch::dispatch_machine<Gpus>(device.arch, [&](auto machine) {
       using M = typename decltype(machine)::type;
       hpa::tuning::visit_kernel_shape<M, C>(device, hpa::tuning::rows_per_kv_head(shape), fills, [&](auto constant) {
         using Shaped = hpa::kernel::Shaped<C, decltype(constant)>;
-        using Kernel = typename std::conditional_t<M::copies_to_lds, hpa::kernel::RingKernel<M, Shaped>,
-                                                   hpa::kernel::DecodeKernel<M, Shaped>>;
+        using Kernel =
+            typename std::conditional_t<M::copies_to_lds, hpa::kernel::RingKernel<M, Shaped>, hpa::kernel::DecodeKernel<M, Shaped>>;
         chosen = {Kernel::shape, Kernel::lds_bytes};
       });
       return hpa::Verdict{};
@@ -115,7 +115,8 @@ void each_shape(F&& f) {
 TEST_CASE("a chip has the LDS that its maker says, whether the runtime was asked or not", "[shapes]") {
   for (const Chip& chip : chips) {
     INFO(chip.name);
-    CHECK(hpa::lds_bytes(chip.device.arch) == (chip.device.lds_bytes == 0 ? chip.workgroup_bytes : hpa::lds_bytes(chip.device.arch)));
+    CHECK(hpa::lds_bytes(chip.device.arch) ==
+          (chip.device.lds_bytes == 0 ? chip.workgroup_bytes : hpa::lds_bytes(chip.device.arch)));
     CHECK(chip.device.lds() <= chip.workgroup_bytes);
   }
   CHECK(hpa::arch_of_capability(8, 0) == Arch::sm80);
@@ -134,8 +135,7 @@ TEST_CASE("a chip has the LDS that its maker says, whether the runtime was asked
 TEST_CASE("what check accepts has a kernel that fits the chip, and what it refuses for its shape has none", "[shapes]") {
   for (const Chip& chip : chips) {
     INFO(chip.name);
-    int accepted = 0, missing = 0, too_large = 0, unfit_rows = 0, refused_with_kernel = 0, of_other_chips = 0,
-        not_as_said = 0;
+    int accepted = 0, missing = 0, too_large = 0, unfit_rows = 0, refused_with_kernel = 0, of_other_chips = 0, not_as_said = 0;
     each_shape([&](const DecodeShape& shape) {
       const Chosen chosen = chosen_for(shape, chip.device);
       if (!hpa::check<Menu>(shape, chip.device)) {
@@ -146,7 +146,8 @@ TEST_CASE("what check accepts has a kernel that fits the chip, and what it refus
       missing += !chosen.shape || chosen.lds_bytes == 0;
       const KernelShape said = hpa::decode_kernel_shape<Menu>(shape, chip.device);
       not_as_said += said.waves != chosen.shape.waves || said.stages != chosen.shape.stages ||
-                     said.workgroups_per_unit != chosen.shape.workgroups_per_unit || said.rows_per_pass != chosen.shape.rows_per_pass;
+                     said.workgroups_per_unit != chosen.shape.workgroups_per_unit ||
+                     said.rows_per_pass != chosen.shape.rows_per_pass;
       too_large += !fits(chip, chosen) || chosen.lds_bytes > chosen.shape.lds_bytes;
       unfit_rows += chosen.shape.rows_per_pass <= 0;
       of_other_chips += chosen.shape.chip_lds_bytes > chip.device.lds();
@@ -203,7 +204,7 @@ TEST_CASE("cuts and kernels are of one mind about how many workgroups a unit has
         const hpa::tuning::CutRule rule = hpa::tuning::cut_rule(chip.device);
         const KernelShape shape =
             hpa::tuning::kernel_shape_of<Machines<Cdna, Nvidia>>(chip.device, {head_size, head_size, 16, 4}, fills);
-        CHECK(shape.workgroups_per_unit == (fills ? rule.workgroups_per_unit : rule.lone_workgroups_per_unit));
+        CHECK(shape.workgroups_per_unit == (fills ? rule.workgroups_per_unit : rule.latency_workgroups_per_unit));
         CHECK(shape.resident_workgroups == shape.workgroups_per_unit);
       }
 }

@@ -25,8 +25,8 @@ void check_constants() {
   static_assert(M::width == Facts<M>::width && M::width % 32 == 0);
   static_assert(std::is_same_v<decltype(M::runs_on(Arch::host)), bool>);
   using Table = typename M::Tuning;
-  static_assert(Table::plan_kernel_shape().kernel && Table::plan_kernel_shape().shares > 0 && Table::copy_kernel_shape());
-  static_assert(Table::reduce_kernel_shape(128, true, 1).kernel && Table::reduce_kernel_shape(128, true, 1).pieces > 0);
+  static_assert(Table::plan_kernel_shape().kernel && Table::plan_kernel_shape().writers > 0 && Table::copy_kernel_shape());
+  static_assert(Table::reduce_kernel_shape(128, true, 1).kernel && Table::reduce_kernel_shape(128, true, 1).vectors > 0);
   static_assert(Table::reduce_kernel_shape(128, true, 1).partials_ahead > 0);
   static_assert(Table::decode_kernel_shape(Table::lds_classes[0], {128, 128, 16, Table::row_classes[0]}, true).stages > 0);
   static_assert(std::is_same_v<decltype(M::template BlockScan<int, 64>::available), const bool>);
@@ -41,8 +41,8 @@ void check_constants() {
 /// Every lane map names places inside its tile, and the operands are as long as the maps need.
 template <class P>
 void check_products() {
-  static_assert(P::rows == P::row_slots * (P::rows / P::row_slots) && P::tile_tokens > 0 && P::prob_words > 0 && P::output_run > 0);
-  static_assert(P::key_words > 0 && P::query_words > 0 && P::value_words > 0 && P::slot_rows > 0);
+  static_assert(P::rows == P::row_sets * (P::rows / P::row_sets) && P::tile_tokens > 0 && P::prob_words > 0 && P::output_run > 0);
+  static_assert(P::key_words > 0 && P::query_words > 0 && P::value_words > 0 && P::set_rows > 0);
   const auto inside = [](const Place& at, int tokens, int elements) {
     return at.token >= 0 && at.token < tokens && at.element >= 0 && at.element < elements;
   };
@@ -60,9 +60,9 @@ void check_products() {
     for (int i = 0; i < 4; ++i) {
       for (int dim = 0; dim < dims; ++dim)
         outside += P::output_element(lane, dim, i) < 0 || P::output_element(lane, dim, i) >= dims * P::dim_step;
-      for (int slot = 0; slot < P::row_slots; ++slot) {
-        outside += P::output_row(lane, slot, i) < 0 || P::output_row(lane, slot, i) >= P::rows;
-        outside += P::score_row(lane, slot) < 0 || P::score_row(lane, slot) >= P::rows;
+      for (int set = 0; set < P::row_sets; ++set) {
+        outside += P::output_row(lane, set, i) < 0 || P::output_row(lane, set, i) >= P::rows;
+        outside += P::score_row(lane, set) < 0 || P::score_row(lane, set) >= P::rows;
       }
       for (int product = 0; product < P::score_products; ++product)
         outside += P::score_token(lane, product, i) < 0 || P::score_token(lane, product, i) >= P::tile_tokens;
@@ -77,7 +77,7 @@ struct Pair {
   std::uint32_t first, second;
 };
 
-/// Memory that a wave loads and stores, one piece a lane.
+/// Memory that a wave loads and stores, one vector a lane.
 struct alignas(16) Memory {
   std::int32_t number[64];
 };
@@ -142,6 +142,8 @@ TEMPLATE_LIST_TEST_CASE("a wave does what the list says", "[machines]", Machines
   });
   CHECK(wave.any(is_last));
   CHECK(!wave.any(never));
+  CHECK(wave.count(is_last) == 1);
+  CHECK(wave.count(never) == 0);
   const auto turned = wave.shuffle(pairs, [](int lane) { return M::width - 1 - lane; });
   int wrong = 0;
   wave.each([&](int lane) { wrong += turned[lane].second != 2 * std::uint32_t(M::width - 1 - lane); });
@@ -168,6 +170,8 @@ TEMPLATE_LIST_TEST_CASE("a wave does what the list says", "[machines]", Machines
   wave.atomic_min(memory.number + 1, 5);
   wave.atomic_min(memory.number + 1, 6);
   CHECK(memory.number[1] == 5);
+  wave.atomic_add(memory.number + 1, 3);
+  CHECK(memory.number[1] == 8);
   wave.barrier();
 
   // for the optimiser alone: values come back as they went in

@@ -19,7 +19,7 @@ using hpa::kernel::WorkspaceLayout;
 
 namespace {
 
-constexpr Arch archs[] = {Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12,  Arch::sm80,
+constexpr Arch archs[] = {Arch::gfx90a, Arch::gfx942, Arch::gfx950, Arch::gfx11, Arch::gfx12, Arch::sm80,
                           Arch::sm86,   Arch::sm89,   Arch::sm90,   Arch::sm100, Arch::sm120, Arch::host};
 
 PartitionRule rule_of(Arch arch, int rows, int compute_units, int fixed = 0) {
@@ -53,15 +53,15 @@ std::vector<std::int64_t> lengths() {
 
 /// What plan needs for one batch.
 struct Need {
-  std::int64_t items = 0, slots = 0, split_rows = 0;
+  std::int64_t items = 0, partials = 0, split_rows = 0;
   void add(const PartitionRule& rule, std::int64_t length, int query_rows) {
     const std::int64_t partitions = rule.partitions(length);
     items += partitions;
-    slots += partitions > 1 ? partitions * query_rows : 0;
+    partials += partitions > 1 ? partitions * query_rows : 0;
     split_rows += partitions > 1 ? query_rows : 0;
   }
   bool fits(const WorkspaceLayout& layout) const {
-    return items <= layout.max_items && slots <= layout.max_slots && split_rows <= layout.max_split_rows;
+    return items <= layout.max_items && partials <= layout.max_partials && split_rows <= layout.max_split_rows;
   }
 };
 
@@ -92,8 +92,8 @@ DecodeShape shape_of(int heads, int kv_heads, int max_seqs, int max_seq_len) {
 TEST_CASE("partitions cover a row exactly and stay within the rule's own bounds", "[partition]") {
   const std::vector<std::int64_t> all = lengths();
   for (const PartitionRule& rule : rules()) {
-    INFO("rows " << rule.rows << ", compute units " << rule.compute_units << ", fixed " << rule.fixed << ", least "
-                 << rule.min_partition);
+    INFO("sequence heads " << rule.sequence_heads << ", compute units " << rule.compute_units << ", fixed " << rule.fixed
+                           << ", least " << rule.min_partition);
     int not_covering = 0, too_many = 0, too_short = 0, not_whole_blocks = 0;
     std::int64_t most = 1;
     for (const std::int64_t length : all) {
@@ -114,7 +114,7 @@ TEST_CASE("partitions cover a row exactly and stay within the rule's own bounds"
 }
 
 TEST_CASE("what the rule is tuned for", "[partition]") {
-  // Rows that fill the chip are whole up to 4096 tokens and then cut by 2048, later by more.
+  // Rows that fill the chip are uncut up to 4096 tokens and then cut by 2048, later by more.
   const PartitionRule full = rule_of(Arch::gfx942, 304, 304);
   CHECK(full.partitions(0) == 1);
   CHECK(full.partitions(1) == 1);
@@ -123,7 +123,7 @@ TEST_CASE("what the rule is tuned for", "[partition]") {
   CHECK(full.tokens(131072) == 2048);
   CHECK(full.partitions(131072) == 64);
   CHECK(full.tokens(131073) == 4096);
-  // A lone row is cut for the whole chip, but into nothing shorter than is worth it, and not to save less than a second launch costs.
+  // A lone row is cut for the uncut chip, but into nothing shorter than is worth it, and not to save less than a second launch costs.
   const PartitionRule lone = rule_of(Arch::gfx942, 1, 304);
   CHECK(lone.partitions(512) == 1);
   CHECK(lone.partitions(1279) == 1);
@@ -150,7 +150,8 @@ TEST_CASE("partitions are no shorter for several query rows, up to a pass full o
         const PartitionRule rule = hpa::kernel::partition_rule(shape, {arch, 304});
         INFO(hpa::name(arch) << ", rows " << rows);
         int shorter = 0;
-        for (std::int64_t length = 1; length < 200000; length += 1 + length / 9) shorter += rule.tokens(length) < before.tokens(length);
+        for (std::int64_t length = 1; length < 200000; length += 1 + length / 9)
+          shorter += rule.tokens(length) < before.tokens(length);
         CHECK(shorter == 0);
         if (rows > 4) CHECK(rule.min_partition == before.min_partition);  // 4 heads times 4 rows are a pass
         before = rule;
@@ -172,14 +173,16 @@ TEST_CASE("no batch within the caps needs more than the workspace holds", "[part
     const int fixed = random() % 4 ? 0 : 16 * int(1 + up_to(20));
     const PartitionRule rule = hpa::kernel::partition_rule(shape, device, fixed);
     const WorkspaceLayout layout = hpa::kernel::layout_of(shape, rule);
-    // Lengths at random; one more than fits whole partitions, which wastes most; the shortest that are cut; one long row.
-    const std::int64_t whole = rule.fixed > 0 ? rule.fixed : rule.rows_fill_the_chip() ? rule.whole_row_tokens : rule.min_partition;
+    // Lengths at random; one more than fits uncut partitions, which wastes most; the shortest that are cut; one long row.
+    const std::int64_t uncut = rule.fixed > 0          ? rule.fixed
+                               : rule.fills_the_chip() ? rule.whole_sequence_tokens
+                                                       : rule.min_partition;
     std::int64_t long_row = shape.max_seq_len;
     const std::vector<Need> needs = {
         need_of(shape, rule, [&] { return up_to(shape.max_seq_len); }),
         need_of(shape, rule, [&] { return 1 + rule.min_tokens() * up_to(shape.max_seq_len / rule.min_tokens()); }),
-        need_of(shape, rule, [&] { return whole + 1; }),
-        need_of(shape, rule, [&] { return random() % 2 ? whole + 1 : 0; }),
+        need_of(shape, rule, [&] { return uncut + 1; }),
+        need_of(shape, rule, [&] { return random() % 2 ? uncut + 1 : 0; }),
         need_of(shape, rule, [&] { return std::exchange(long_row, 1); }),
         need_of(shape, rule, [&] { return shape.max_seq_len; }),
         need_of(shape, rule, [&] { return 0; }),
@@ -201,20 +204,20 @@ TEST_CASE("the parts of a workspace follow one another and hold what the layout 
         shape.max_query_len = query_rows;
         const PartitionRule rule = hpa::kernel::partition_rule(shape, {Arch::gfx942, 304}, fixed);
         const WorkspaceLayout layout = hpa::kernel::layout_of(shape, rule);
-        const auto slots = std::size_t(layout.max_slots);
+        const auto partials = std::size_t(layout.max_partials);
         INFO("max_seq_len " << max_seq_len << ", max_seqs " << max_seqs << ", fixed " << fixed << ", query rows " << query_rows);
         CHECK(layout.items >= sizeof(hpa::kernel::PlanHeader));
         CHECK(layout.split_rows - layout.items >= std::size_t(layout.max_items) * sizeof(hpa::kernel::Item));
         CHECK(layout.states - layout.split_rows >= std::size_t(layout.max_split_rows) * sizeof(hpa::kernel::SplitRow));
-        CHECK(layout.partials - layout.states >= slots * 64 * sizeof(hpa::kernel::RowState));
-        CHECK(layout.bytes - layout.partials >= slots * 64 * 128 * sizeof(float));
+        CHECK(layout.partials - layout.states >= partials * 64 * sizeof(hpa::kernel::RowState));
+        CHECK(layout.bytes - layout.partials >= partials * 64 * 128 * sizeof(float));
         for (const std::size_t offset : {layout.items, layout.split_rows, layout.states, layout.partials}) CHECK(offset % 16 == 0);
         // Within a few hundred bytes: nothing is reserved that no plan can use.
         const std::size_t used = sizeof(hpa::kernel::PlanHeader) + std::size_t(layout.max_items) * sizeof(hpa::kernel::Item) +
                                  std::size_t(layout.max_split_rows) * sizeof(hpa::kernel::SplitRow) +
-                                 slots * 64 * (sizeof(hpa::kernel::RowState) + 128 * sizeof(float));
+                                 partials * 64 * (sizeof(hpa::kernel::RowState) + 128 * sizeof(float));
         CHECK(layout.bytes < used + 5 * 256);
-        if (rule.max_partitions(max_seq_len) == 1) CHECK(layout.max_slots == 0);
+        if (rule.max_partitions(max_seq_len) == 1) CHECK(layout.max_partials == 0);
       }
 }
 
@@ -235,6 +238,39 @@ TEST_CASE("a workspace is sized by splits that can be, not by every partition of
         CHECK(bytes(shape, {arch, units}) <= all);
         if (kv_heads == 8 && units <= 304) CHECK(bytes(shape, {arch, units}) < all / 2);
       }
+}
+
+TEST_CASE("a workspace is enough for all shapes of smaller caps, and larger caps never give fewer bytes", "[partition]") {
+  std::mt19937 random(12);
+  const auto up_to = [&](std::int64_t most) { return std::int64_t(random() % std::uint64_t(most + 1)); };
+  int too_small = 0, fell = 0, more_than_own = 0;
+  for (int i = 0; i < 1500; ++i) {
+    DecodeShape shape =
+        shape_of(8, 1 << random() % 4, 1 + int(up_to(random() % 2 ? 20 : 400)), 1 + int(up_to(random() % 2 ? 6000 : 300000)));
+    shape.split = random() % 2 ? hpa::Split::balanced : hpa::Split::by_length;
+    shape.max_query_len = 1 + int(up_to(random() % 2 ? 15 : 0));
+    const std::int64_t all = std::int64_t{shape.max_seqs} * shape.max_seq_len;
+    if (random() % 2) shape.max_total_kv_tokens = 1 + up_to(random() % 2 ? all : all / shape.max_seqs);
+    const Device device{archs[random() % std::size(archs)], 1 + int(up_to(400))};
+    const int fixed = shape.split == hpa::Split::balanced || random() % 4 ? 0 : 16 * int(1 + up_to(20));
+    const auto own = [&](const DecodeShape& of) {
+      return hpa::kernel::layout_of(of, hpa::kernel::partition_rule(of, device, fixed)).bytes;
+    };
+    const std::size_t bytes = hpa::kernel::largest_bytes(shape, device, fixed);
+    more_than_own += bytes > own(shape);
+    for (int j = 0; j < 20; ++j) {
+      DecodeShape fewer = shape;
+      if (random() % 2) fewer.max_seqs = 1 + int(up_to(shape.max_seqs - 1));
+      if (random() % 2) fewer.max_seq_len = 1 + int(up_to(shape.max_seq_len - 1));
+      if (random() % 2) fewer.max_query_len = 1 + int(up_to(shape.max_query_len - 1));
+      if (random() % 2) fewer.max_total_kv_tokens = 1 + up_to(shape.total_kv_tokens() - 1);
+      too_small += own(fewer) > bytes;
+      fell += hpa::kernel::largest_bytes(fewer, device, fixed) > bytes;
+    }
+  }
+  CHECK(too_small == 0);
+  CHECK(fell == 0);
+  CHECK(more_than_own > 100);  // the cases are such that a shape's own size would not do
 }
 
 TEST_CASE("workspace_bytes is a function of the shape and grows with its lengths and heads", "[partition]") {

@@ -108,10 +108,10 @@ struct Pass {
 template <class Of>
 using ProductsOf = typename Of::template Products<DType::f16>;
 
-/// The row of float i of slot `slot` among those that a lane holds scores of.
+/// The row of float i of set `set` among those that a lane holds scores of.
 template <class P>
-constexpr int lane_row(int slot, int i) {
-  return slot * P::slot_rows + i % P::slot_rows;
+constexpr int lane_row(int set, int i) {
+  return set * P::set_rows + i % P::set_rows;
 }
 
 /// Elements of keys and of values in a lane's operand, and of the query: that one always has 16 bits.
@@ -125,7 +125,8 @@ template <class P>
 constexpr int query_elements = 2 * P::query_words;
 
 using Passes = std::tuple<Pass<HostMachine<Cdna>, 16>, Pass<HostMachine<Nvidia>, 16>, Pass<HostMachine<Nvidia>, 8>,
-                          Pass<HostMachine<Cdna>, 16, DType::i8>, Pass<HostMachine<Nvidia>, 16, DType::i8>, Pass<HostMachine<Nvidia>, 8, DType::i8>>;
+                          Pass<HostMachine<Cdna>, 16, DType::i8>, Pass<HostMachine<Nvidia>, 16, DType::i8>,
+                          Pass<HostMachine<Nvidia>, 8, DType::i8>>;
 
 }  // namespace
 
@@ -197,20 +198,20 @@ TEMPLATE_LIST_TEST_CASE("every key, query, score, value and output element has o
         const auto place = P::key_at(lane, product, i);
         keys.emplace_back(place.token, place.element);
       }
-      for (int slot = 0; slot < P::row_slots; ++slot)
-        for (int i = 0; i < 4; ++i) scores.emplace_back(P::score_row(lane, lane_row<P>(slot, i)), P::score_token(lane, product, i));
+      for (int set = 0; set < P::row_sets; ++set)
+        for (int i = 0; i < 4; ++i) scores.emplace_back(P::score_row(lane, lane_row<P>(set, i)), P::score_token(lane, product, i));
     }
-    for (int slot = 0; slot < P::row_slots; ++slot)
+    for (int set = 0; set < P::row_sets; ++set)
       for (int step = 0; step < P::key_steps; ++step)
         for (int i = 0; i < query_elements<P>; ++i) {
           const auto place = P::query_at(lane, step, i);
-          query.emplace_back(slot * (P::rows / P::row_slots) + place.token, place.element);
+          query.emplace_back(set * (P::rows / P::row_sets) + place.token, place.element);
         }
     for (int dim = 0; dim < dims; ++dim) {
       for (int i = 0; i < value_elements<P>; ++i)
         values.emplace_back(P::value_at(lane, dim, i).token, P::value_at(lane, dim, i).element);
-      for (int slot = 0; slot < P::row_slots; ++slot)
-        for (int i = 0; i < 4; ++i) output.emplace_back(P::output_row(lane, slot, i), P::output_element(lane, dim, i));
+      for (int set = 0; set < P::row_sets; ++set)
+        for (int i = 0; i < 4; ++i) output.emplace_back(P::output_row(lane, set, i), P::output_element(lane, dim, i));
     }
   }
   CHECK(cover_once(keys, P::tile_tokens, P::key_steps * P::element_step));
@@ -259,12 +260,12 @@ TEMPLATE_LIST_TEST_CASE("what is loaded or stored in one piece lies in one piece
       else
         broken += !next_token(P::value_at(lane, 1, i - 1), P::value_at(lane, 1, i));
     }
-    for (int slot = 0; slot < P::row_slots; ++slot)
+    for (int set = 0; set < P::row_sets; ++set)
       for (int i = 0; i < 4; ++i) {
         if (i % P::output_run == 0)
           misaligned += P::output_element(lane, 1, i) % P::output_run != 0;
         else
-          broken += P::output_row(lane, slot, i - 1) != P::output_row(lane, slot, i) ||
+          broken += P::output_row(lane, set, i - 1) != P::output_row(lane, set, i) ||
                     P::output_element(lane, 1, i - 1) + 1 != P::output_element(lane, 1, i);
       }
   }
@@ -293,7 +294,7 @@ TEMPLATE_LIST_TEST_CASE("keys come as matrices whose rows lie in different banks
 
 TEMPLATE_LIST_TEST_CASE("the lanes of a row are found by their bits", "[products]", Passes) {
   using P = ProductsOf<TestType>;
-  for (int row = 0; row < P::row_slots * P::slot_rows; ++row)
+  for (int row = 0; row < P::row_sets * P::set_rows; ++row)
     for (int lane = 0; lane < P::width; ++lane) {
       std::set<int> by_row, by_bits;
       for (int other = 0; other < P::width; ++other)
@@ -306,9 +307,9 @@ TEMPLATE_LIST_TEST_CASE("the lanes of a row are found by their bits", "[products
       CHECK(by_row == by_bits);
       CHECK(P::score_row(P::score_lane_of(P::score_row(lane, row)), row) == P::score_row(lane, row));
     }
-  for (int slot = 0; slot < P::row_slots; ++slot)
+  for (int set = 0; set < P::row_sets; ++set)
     for (int lane = 0; lane < P::width; ++lane)
-      for (int i = 0; i < 4; ++i) CHECK(P::output_row(lane, slot, i) == P::score_row(lane, lane_row<P>(slot, i)));
+      for (int i = 0; i < 4; ++i) CHECK(P::output_row(lane, set, i) == P::score_row(lane, lane_row<P>(set, i)));
 }
 
 namespace {
@@ -345,7 +346,7 @@ void check_products() {
   using M = typename Of::Machine;
   using P = typename Of::template Products<Type>;
   constexpr DType kv = Of::kv_for(Type);
-  constexpr int steps = 2 * P::key_steps, rows_a_slot = P::rows / P::row_slots;
+  constexpr int steps = 2 * P::key_steps, rows_per_set = P::rows / P::row_sets;
   constexpr int largest = kv == DType::e4m3_fnuz || kv == DType::e4m3_ocp || kv == DType::e5m2_ocp ? 8 : 99;  // that is exact
   hpa::arch::HostWorkgroup workgroup(1, 0);
   const typename M::Wave wave(workgroup, 0);
@@ -354,7 +355,7 @@ void check_products() {
   const Matrix keys = random_matrix(P::tile_tokens, steps * P::element_step, 1, random);
   const Matrix values = random_matrix(P::tile_tokens, P::dim_step, largest, random);
 
-  typename M::template Lane<typename M::Floats4> scores[P::row_slots][P::score_products] = {}, output[P::row_slots] = {};
+  typename M::template Lane<typename M::Floats4> scores[P::row_sets][P::score_products] = {}, output[P::row_sets] = {};
   for (int step = 0; step < steps; ++step)
     for (int product = 0; product < P::score_products; ++product) {
       HostLane<Words<P::key_words>, M::width> key_operand;
@@ -362,17 +363,17 @@ void check_products() {
         const auto at = P::key_at(lane, product, i);
         return keys.at(at.token, (step - step % P::key_steps) * P::element_step + at.element);
       });
-      for (int slot = 0; slot < P::row_slots; ++slot) {
+      for (int set = 0; set < P::row_sets; ++set) {
         HostLane<Words<P::query_words>, M::width> rows;
         const auto element = [&](int lane, int i) {
           const auto at = P::query_at(lane, step, i);
-          return query.at(slot * rows_a_slot + at.token, at.element);
+          return query.at(set * rows_per_set + at.token, at.element);
         };
         if constexpr (M::width == 64 && M::multiplies(Type, kv))  // in two terms, 4 q and -3 q
           fill<kv>(rows, [&](int lane, int i) { return element(lane, i % 8) * (i < 8 ? 4 : -3); });
         else
           fill<Type>(rows, element);
-        P::scores(wave, scores[slot][product], key_operand, rows, step);
+        P::scores(wave, scores[set][product], key_operand, rows, step);
       }
     }
 
@@ -382,11 +383,11 @@ void check_products() {
       for (int e = 0; e < steps * P::element_step; ++e) expected_scores.at(row, token) += query.at(row, e) * keys.at(token, e);
   int wrong_scores = 0;
   for (int lane = 0; lane < M::width; ++lane)
-    for (int slot = 0; slot < P::row_slots; ++slot)
+    for (int set = 0; set < P::row_sets; ++set)
       for (int product = 0; product < P::score_products; ++product)
         for (int i = 0; i < 4; ++i) {
-          const int row = P::score_row(lane, lane_row<P>(slot, i)), token = P::score_token(lane, product, i);
-          wrong_scores += scores[slot][product][lane][i] != float(expected_scores.at(row, token));
+          const int row = P::score_row(lane, lane_row<P>(set, i)), token = P::score_token(lane, product, i);
+          wrong_scores += scores[set][product][lane][i] != float(expected_scores.at(row, token));
         }
   CHECK(wrong_scores == 0);
 
@@ -395,24 +396,24 @@ void check_products() {
     const auto at = P::value_at(lane, 0, i);
     return values.at(at.token, at.element);
   });
-  for (int slot = 0; slot < P::row_slots; ++slot) {
+  for (int set = 0; set < P::row_sets; ++set) {
     HostLane<Words<P::prob_words>, M::width> packed;
     for (int lane = 0; lane < M::width; ++lane)
       for (int word = 0; word < P::prob_words; ++word) {
-        const auto& product = scores[slot][word / 2][lane];
+        const auto& product = scores[set][word / 2][lane];
         packed[lane].word[word] = M::template pack<P::prob_type>(product[2 * word % 4], product[2 * word % 4 + 1]);
       }
     P::to_operand(wave, packed);
-    P::output(wave, output[slot], value_operand, packed);
+    P::output(wave, output[set], value_operand, packed);
   }
   int wrong_output = 0;
   for (int lane = 0; lane < M::width; ++lane)
-    for (int slot = 0; slot < P::row_slots; ++slot)
+    for (int set = 0; set < P::row_sets; ++set)
       for (int i = 0; i < 4; ++i) {
         int expected = 0;
         for (int token = 0; token < P::tile_tokens; ++token)
-          expected += expected_scores.at(P::output_row(lane, slot, i), token) * values.at(token, P::output_element(lane, 0, i));
-        wrong_output += output[slot][lane][i] != float(expected);
+          expected += expected_scores.at(P::output_row(lane, set, i), token) * values.at(token, P::output_element(lane, 0, i));
+        wrong_output += output[set][lane][i] != float(expected);
       }
   CHECK(wrong_output == 0);
 }
@@ -437,8 +438,8 @@ TEST_CASE("emulated operands decode as their type says", "[products]") {
   const auto same = [](float a, float b) { return hpa::bits_of(a) == hpa::bits_of(b) || (a != a && b != b); };
   for (std::uint32_t code = 0; code < 0x10000; ++code) {
     const std::uint32_t word = code << 16 | 0x3c01;  // the other half is another number
-    wrong_f16 += !same(hpa::arch::EmulatedMfma<DType::f16>::decode(&word, 1), hpa::Format<DType::f16>::decode(code));
-    wrong_bf16 += !same(hpa::arch::EmulatedMma<DType::bf16>::decode(&word, 1), hpa::Format<DType::bf16>::decode(code));
+    wrong_f16 += !same(hpa::arch::EmulatedMfma<DType::f16>::element_of(&word, 1), hpa::Format<DType::f16>::decode(code));
+    wrong_bf16 += !same(hpa::arch::EmulatedMma<DType::bf16>::element_of(&word, 1), hpa::Format<DType::bf16>::decode(code));
   }
   CHECK(wrong_f16 == 0);
   CHECK(wrong_bf16 == 0);

@@ -124,6 +124,19 @@ TEMPLATE_LIST_TEST_CASE("blocks that are nobody's may be unmapped, and offsets p
   });
 }
 
+TEMPLATE_LIST_TEST_CASE("rows of the block table begin wherever table_starts says, past 2^31 entries too", "[sparse]", Machines) {
+  PagedCase paged(page_sized_blocks({1, 40, 16, 200, 300}));
+  const std::int64_t edges[] = {(std::int64_t{1} << 31) - 1, 5, (std::int64_t{1} << 32) + 3, std::int64_t{1} << 31, 1000};
+  Reserved table(std::size_t{1} << 35);
+  for (int sequence = 0; sequence < paged.num_seqs(); ++sequence)
+    table.put(4 * edges[sequence], &paged.block_table(sequence, 0),
+              std::size_t(paged.spec.seq_lens[std::size_t(sequence)] + 15) / 16 * 4);
+  expect_same_bits<TestType>(paged, [&](DecodeArgs& args) {
+    args.batch.block_tables = reinterpret_cast<const std::int32_t*>(table.at(0));
+    args.batch.table_starts = edges;
+  });
+}
+
 TEMPLATE_LIST_TEST_CASE("F14: K and V interleaved in one buffer, with decoys where a wrapped offset would land", "[sparse]",
                         Machines) {
   PagedCase paged(page_sized_blocks({1, 40, 16, 200, 300}));
@@ -160,13 +173,13 @@ TEMPLATE_LIST_TEST_CASE("F14: K and V interleaved in one buffer, with decoys whe
 
 TEMPLATE_LIST_TEST_CASE("rows and heads of query and out more than 2^32 bytes apart", "[sparse]", Machines) {
   PagedCase paged(page_sized_blocks({40, 300, 0, 17}));
-  const std::int64_t row_bytes = (std::int64_t{1} << 32) + 4096, head_bytes = (std::int64_t{1} << 30) + 256, piece = 128 * 2;
+  const std::int64_t row_bytes = (std::int64_t{1} << 32) + 4096, head_bytes = (std::int64_t{1} << 30) + 256, run = 128 * 2;
   const int rows = paged.num_rows(), heads = paged.shape().num_heads;
   Reserved query(std::size_t{1} << 36), out(std::size_t{1} << 36);
   for (int row = 0; row < rows; ++row)
     for (int head = 0; head < heads; ++head) {
-      query.put(row * row_bytes * 2 + head * head_bytes, paged.query.data() + (row * heads + head) * piece, std::size_t(piece));
-      out.map(row * row_bytes * 2 + head * head_bytes, std::size_t(piece));
+      query.put(row * row_bytes * 2 + head * head_bytes, paged.query.data() + (row * heads + head) * run, std::size_t(run));
+      out.map(row * row_bytes * 2 + head * head_bytes, std::size_t(run));
     }
   REQUIRE(run_paged_attention<Menu<TestType>>(paged));
   const std::vector<std::uint8_t> dense = paged.out.bytes();
@@ -180,6 +193,6 @@ TEMPLATE_LIST_TEST_CASE("rows and heads of query and out more than 2^32 bytes ap
   }));
   for (int row = 0; row < rows; ++row)
     for (int head = 0; head < heads; ++head)
-      CHECK(std::memcmp(out.at(row * row_bytes * 2 + head * head_bytes), dense.data() + (row * heads + head) * piece,
-                        std::size_t(piece)) == 0);
+      CHECK(std::memcmp(out.at(row * row_bytes * 2 + head * head_bytes), dense.data() + (row * heads + head) * run,
+                        std::size_t(run)) == 0);
 }

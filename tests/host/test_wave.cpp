@@ -37,9 +37,10 @@ namespace {
 /// Something to add up: sums, and a maximum.
 struct Counts {
   std::int64_t tokens;
-  std::int32_t items, slots, split_rows, row_end;
+  std::int32_t items, partials, split_rows, row_end;
   constexpr Counts operator+(const Counts& o) const {
-    return {tokens + o.tokens, items + o.items, slots + o.slots, split_rows + o.split_rows, row_end > o.row_end ? row_end : o.row_end};
+    return {tokens + o.tokens, items + o.items, partials + o.partials, split_rows + o.split_rows,
+            row_end > o.row_end ? row_end : o.row_end};
   }
 };
 
@@ -49,8 +50,8 @@ struct Workgroup {
   static constexpr int waves = Waves;
 };
 
-using Workgroups =
-    std::tuple<Workgroup<Cdna, 1>, Workgroup<Cdna, 2>, Workgroup<Cdna, 5>, Workgroup<Nvidia, 1>, Workgroup<Nvidia, 3>, Workgroup<Nvidia, 8>>;
+using Workgroups = std::tuple<Workgroup<Cdna, 1>, Workgroup<Cdna, 2>, Workgroup<Cdna, 5>, Workgroup<Nvidia, 1>,
+                              Workgroup<Nvidia, 3>, Workgroup<Nvidia, 8>>;
 
 /// What kernels of one workgroup shape have in common.
 template <class W, int LdsBytes>
@@ -77,7 +78,8 @@ struct ScanKernel : KernelOf<W, int(sizeof(T)) * W::waves> {
     const auto at = [&](int lane) { return wave.workgroup_x() * p.used + ScanKernel::thread_of(wave, lane); };
     const auto is_used = [&](int lane) { return ScanKernel::thread_of(wave, lane) < p.used; };
     wave.each([&](int lane) { value[lane] = is_used(lane) ? p.in[at(lane)] : T{}; });
-    const T total = hpa::kernel::exclusive_scan_by_waves<typename W::Machine, T, W::waves>(wave, value, reinterpret_cast<T*>(wave.lds()));
+    const T total =
+        hpa::kernel::exclusive_scan_by_waves<typename W::Machine, T, W::waves>(wave, value, reinterpret_cast<T*>(wave.lds()));
     wave.each([&](int lane) {
       if (is_used(lane)) p.out[at(lane)] = value[lane];
     });
@@ -86,7 +88,8 @@ struct ScanKernel : KernelOf<W, int(sizeof(T)) * W::waves> {
 };
 
 bool same(const Counts& a, const Counts& b) {
-  return a.tokens == b.tokens && a.items == b.items && a.slots == b.slots && a.split_rows == b.split_rows && a.row_end == b.row_end;
+  return a.tokens == b.tokens && a.items == b.items && a.partials == b.partials && a.split_rows == b.split_rows &&
+         a.row_end == b.row_end;
 }
 
 /// Finds LDS as another kernel may have left it, and leaves zeros.
@@ -196,7 +199,7 @@ TEMPLATE_LIST_TEST_CASE("a workgroup's scan is the serial sum", "[wave]", Workgr
       for (int i = 0; i < used; ++i) {
         wrong += !same(out[std::size_t(workgroup * used + i)], sum);
         const Counts& value = in[std::size_t(workgroup * used + i)];
-        sum.tokens += value.tokens, sum.items += value.items, sum.slots += value.slots, sum.split_rows += value.split_rows;
+        sum.tokens += value.tokens, sum.items += value.items, sum.partials += value.partials, sum.split_rows += value.split_rows;
         sum.row_end = std::max(sum.row_end, value.row_end);
       }
       for (int wave = 0; wave < TestType::waves; ++wave)

@@ -1,4 +1,4 @@
-// The chips.
+// Arch, Device: the chips that the library knows, and what it knows of a device.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace hpa {
 
-/// NVIDIA's by compute capability: sm86 and sm89 run sm_80's machine code, with less LDS; sm100 is 10.x and 11.x, sm120 is 12.x.
+/// A chip. NVIDIA's are named by compute capability: sm86 and sm89 run sm_80's machine code, with less LDS; sm100 is 10.x and
+/// 11.x, sm120 is 12.x.
 enum class Arch : std::uint8_t { gfx90a, gfx942, gfx950, gfx11, gfx12, sm80, sm86, sm89, sm90, sm100, sm120, host };
 
 /// Bytes of LDS that a workgroup can have on a chip, by its maker; on NVIDIA's chips when it asks for it.
@@ -26,17 +27,17 @@ constexpr int lds_bytes(Arch arch) {
   }
 }
 
-/// The chips of a compute capability of 8.0 or above; 8.7 has sm_80's LDS.
+/// The chip of a compute capability of 8.0 or above. 8.7 has the LDS of sm_80.
 constexpr Arch arch_of_capability(int major, int minor) {
   if (major == 8) return minor == 6 ? Arch::sm86 : minor == 9 ? Arch::sm89 : Arch::sm80;
   return major < 10 ? Arch::sm90 : major < 12 ? Arch::sm100 : Arch::sm120;
 }
 
-/// What the library knows of a device before it launches anything.
+/// A device, as far as the library knows it before it launches anything.
 struct Device {
   Arch arch = Arch::host;
   int compute_units = 0;  // compute units (AMD), multiprocessors (NVIDIA)
-  int lds_bytes = 0;      // that a workgroup can have; 0 = as chips of this arch have
+  int lds_bytes = 0;      // that a workgroup can have; 0 = lds_bytes(arch)
 
   constexpr int lds() const { return lds_bytes > 0 ? lds_bytes : hpa::lds_bytes(arch); }
 };

@@ -15,15 +15,17 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// Rows of bytes, `RowStride` apart in memory, that lie densely in LDS.
+/// A block of bytes to copy: `Rows` rows of `RowBytes` bytes, `RowStride` bytes apart in memory and dense in LDS.
 template <int Rows, int RowBytes, int RowStride>
 struct Strip {
   static_assert(RowBytes % 16 == 0 && RowStride >= RowBytes);
   static constexpr int bytes = Rows * RowBytes;
   static constexpr bool dense = RowBytes == RowStride;
-  static constexpr int pieces = bytes / 16, pieces_a_row = RowBytes / 16;
-  /// Where a piece of 16 bytes lies in memory.
-  static HPA_HOST_DEVICE constexpr int source_of(int piece) { return piece / pieces_a_row * RowStride + piece % pieces_a_row * 16; }
+  static constexpr int vectors = bytes / 16, vectors_per_row = RowBytes / 16;
+  /// The offset in memory of a vector of 16 bytes, by its number in LDS.
+  static HPA_HOST_DEVICE constexpr int source_of(int vector) {
+    return vector / vectors_per_row * RowStride + vector % vectors_per_row * 16;
+  }
 };
 
 }  // namespace arch

@@ -1,4 +1,4 @@
-// Per-lane values on a device: each lane has its own.
+// DeviceLane: a per-lane value on a device.
 #pragma once
 
 #include "hpa/arch/arch.hpp"
@@ -7,7 +7,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// One T a lane: on the device, the lane's own.
+/// One T for each lane of a wave. On the device a lane has its T in a register.
 template <class T>
 struct DeviceLane {
   T value;

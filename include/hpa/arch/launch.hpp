@@ -18,7 +18,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// The shape that a kernel names, or, where it names none, one of its number of waves alone.
+/// The shape of a kernel: the one that it names, or one of its number of waves alone.
 template <class Kernel, class = void>
 inline constexpr tuning::KernelShape shape_of{Kernel::waves, 1, 1};
 template <class Kernel>
@@ -95,13 +95,15 @@ inline constexpr bool starts_early = false;
 template <class Kernel>
 inline constexpr bool starts_early<Kernel, std::enable_if_t<Kernel::starts_early>> = true;
 
-/// Whether the kernel was prepared on a device: 1, or 2 where the device can start kernels early. Each library prepares its own kernel.
+/// Whether the kernel was prepared on a device: 1, or 2 where the device can start kernels early. Hidden: each library prepares
+/// its own kernel.
 template <class Kernel>
-struct HPA_OF_THIS_LIBRARY Prepared {
+struct [[gnu::visibility("hidden")]] Prepared {
   static inline DeviceMemo on;
 };
 
-/// Once a kernel and device: more than 48 KiB of LDS must be asked for. `early`: the device can start kernels early.
+/// Prepares a kernel for a device, once: asks for more than 48 KiB of LDS where the kernel needs it. `early`: whether the device
+/// can start kernels early.
 template <class Kernel>
 Verdict prepare(int ordinal, bool* early) {
   if (const std::uint32_t known = Prepared<Kernel>::on.of(ordinal); known != 0) return *early = known == 2, Verdict{};
@@ -115,7 +117,7 @@ Verdict prepare(int ordinal, bool* early) {
     if (Verdict v = verdict_of(cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::lds_bytes));
         !v)
       return v;
-  // The same division of L1 and LDS for every kernel: a multiprocessor must be empty to change it.
+  // All kernels get one division of L1 and LDS: a multiprocessor must be empty to change it.
   if (Verdict v = verdict_of(
           cudaFuncSetAttribute(entry<Kernel>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
       !v)

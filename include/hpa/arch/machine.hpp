@@ -40,6 +40,7 @@
 //   workgroup_x(), _y(), _z(), workgroups_x()
 //   each(body)                             body(lane) for every lane
 //   any(Lane<bool>) -> bool                whether it holds in some lane
+//   count(Lane<bool>) -> int               in how many lanes it holds
 //   shuffle(Lane<T>, source) -> Lane<T>    lane l gets the value of lane source(l); T is of whole words
 //   broadcast(Lane<T>, lane) -> T          one lane's value                                                          (default: by shuffle)
 //   spread_max<Lanes>(Lane<uint32>&)       every lane gets the largest of its group of `Lanes`, a power of two       (default: by shuffle)
@@ -47,7 +48,7 @@
 //   load_shared<T>(address)                the same where other waves of the workgroup load it too                      (default: load)
 //   uniform(const T*) -> T                 one address for all lanes; T is of whole words
 //   store_at(T* to, Lane<int32> place, Lane<T>)    to[place] = value where place is not negative                     (default: by each)
-//   atomic_min(int*, int)                  of the whole device
+//   atomic_min(int*, int), atomic_add(int*, int)   of the whole device
 //   lds() -> std::byte*                    the workgroup's LDS, 16-byte aligned
 //   load_matrices(address) -> Lane<Words<4>>, transpose_matrices<N>(Lane<Words<N>>)    where Products need them: WarpProducts
 //   barrier()                              of the workgroup: LDS and control
@@ -56,7 +57,7 @@
 //   For the optimiser alone; results are the same without them (default: nothing, or the value as it is):
 //
 //   loaded(value) -> value                 pins: a uniform value is in scalar registers from here on, loaded now and not where it is used
-//   reread<Part>(params) -> Part           unpins: the kernel's arguments are read again here, not kept in registers until here
+//   reread<Base>(params) -> Base           unpins: the kernel's arguments are read again here, not kept in registers until here
 //   made_anew(constant) -> constant        opaque: a constant is made where it is used, not kept in a register
 //   refresh()                              forgets the lane and the wave's index: arithmetic on them is done anew after it
 //   each_afresh(body)                      each(), whose lane arithmetic is kept from no call to the next
@@ -65,11 +66,11 @@
 //
 // Products: who holds what of a matrix product's operands, and the products themselves (products.hpp; a row is a query row of the tile).
 //
-//   rows, row_slots, slot_rows             rows of a tile; sets of D's that hold them; rows of a set that one lane holds
+//   rows, row_sets, set_rows               rows of a tile; sets of D's that hold them; rows of a set that one lane holds
 //   tile_tokens, score_products, element_step, dim_step, key_steps, prob_type, output_run
 //   key_words, key_run, query_words, query_run, value_words, value_run, prob_words
 //   key_at(lane, product, i), query_at(lane, step, i), value_at(lane, dim, i) -> Place
-//   score_row(lane, i), score_token(lane, product, i), output_row(lane, slot, i), output_element(lane, dim, i)
+//   score_row(lane, i), score_token(lane, product, i), output_row(lane, set, i), output_element(lane, dim, i)
 //   token_lane_bits, token_lane_bit(i), score_lane_of(row)
 //   scores(wave, d, keys, query, step)     d += keys query
 //   to_operand(wave, packed)               packed scores become the output product's operand
@@ -87,7 +88,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// What most machines have alike. M: the machine that derives from it.
+/// The members that most machines have alike. M: the machine that derives from it.
 template <class M>
 struct MachineDefaults {
   static constexpr int width = Facts<M>::width;
@@ -126,7 +127,7 @@ struct MachineDefaults {
   static HPA_DEVICE float quotient(float a, float b) { return a / b; }
 };
 
-/// The same of waves. Wave: the class that derives from it.
+/// The members that the waves of most machines have alike. Wave: the class that derives from it.
 template <class Wave>
 struct WaveDefaults {
   // for the optimiser alone
@@ -134,8 +135,8 @@ struct WaveDefaults {
   static HPA_DEVICE const T& loaded(const T& value) {
     return value;
   }
-  template <class Part, class Params>
-  static HPA_DEVICE const Part& reread(const Params& params) {
+  template <class Base, class Params>
+  static HPA_DEVICE const Base& reread(const Params& params) {
     return params;
   }
   static HPA_DEVICE std::uint32_t made_anew(std::uint32_t constant) { return constant; }

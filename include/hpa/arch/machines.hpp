@@ -1,4 +1,4 @@
-// Which machines there are, by name alone: as much as host code needs to choose one. What a machine must have: machine.hpp.
+// The machines by name, as far as host code needs them to choose one. What a machine must have: machine.hpp.
 #pragma once
 
 #include <utility>
@@ -19,7 +19,8 @@ struct Nvidia;  // nvidia/machine.hpp
 template <class Of>
 struct HostMachine;
 
-/// What is known of a machine before its code is: the library's own have a specialisation each, others say it themselves.
+/// What is known of a machine without its code. The library's own machines have a specialisation each; other machines say it
+/// themselves.
 template <class Machine>
 struct Facts {
   static constexpr int width = Machine::width;

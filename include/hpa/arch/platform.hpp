@@ -44,9 +44,6 @@
 #define HPA_DO_NOT_UNROLL
 #endif
 
-// Of a function that is no template and that sources of other compilers call: it is in every object that knows it.
-#define HPA_EMIT [[gnu::used]]
-
 // What depends on the platform lies in an inline namespace of the platform, so that one program can have sources of several: the same
 // function has one name a platform, and the linker does not take one for the other. Callers write hpa::decode as ever. All of hpa::arch, hpa::detail and
 // hpa::kernel lies in it; whether `namespace hpa::arch` would go on with an inline one is a matter of the compiler.

@@ -33,7 +33,7 @@ Words<2> widen_by_table(std::uint32_t codes) {
   return {{pair(codes), pair(codes >> 16)}};
 }
 
-/// What Format<To>::encode(value, true) gives, without branches.
+/// Format<To>::encode(value, true), without branches.
 template <DType To>
 HPA_HOST_DEVICE std::uint32_t narrow_one(float value) {
   using F = Format<To>;
@@ -46,8 +46,8 @@ HPA_HOST_DEVICE std::uint32_t narrow_one(float value) {
     const float size = float_of(bits_of(value) & 0x7fffffffu), clamped = size < largest ? size : largest;
     const std::uint32_t rebased = bits_of(clamped) - (std::uint32_t(127 - F::bias) << 23);
     const std::uint32_t normal = (rebased + (1u << (drop - 1)) - 1 + (rebased >> drop & 1)) >> drop;
-    constexpr float codes_a_unit = float_of(std::uint32_t(127 + F::bias - 1 + F::mantissa) << 23);
-    const std::uint32_t subnormal = bits_of(clamped * codes_a_unit + 8388608.f) & 0xffu;  // 2^23, likewise
+    constexpr float codes_per_unit = float_of(std::uint32_t(127 + F::bias - 1 + F::mantissa) << 23);
+    const std::uint32_t subnormal = bits_of(clamped * codes_per_unit + 8388608.f) & 0xffu;  // 2^23, likewise
     std::uint32_t code = clamped < smallest_normal ? subnormal : normal;
     code = value == value ? code : F::nan & 0x7fu;
     const bool signless = To == DType::e4m3_fnuz && code == 0;  // zero and NaN
@@ -61,8 +61,8 @@ HPA_HOST_DEVICE std::uint32_t narrow_exactly(float a, float b, float c, float d)
   return narrow_one<To>(a) | narrow_one<To>(b) << 8 | narrow_one<To>(c) << 16 | narrow_one<To>(d) << 24;
 }
 
-/// Where the bits of an 8-bit float lie in a 16-bit one, in both halves of a word: the sign at the top, then the magnitude, `shift`
-/// bits further down than in the upper byte. So read, it is the value divided by `factor`.
+/// The place of an 8-bit float's bits in a 16-bit one, in both halves of a word: the sign at the top, then the magnitude, `shift`
+/// bits further down than in the upper byte. Read as a 16-bit float this is the value divided by `factor`.
 template <DType From, DType To>
 struct BytePlace {
   static constexpr bool e5m2 = From == DType::e5m2_ocp;

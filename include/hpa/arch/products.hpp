@@ -4,8 +4,8 @@
 // (CdnaProducts, WarpProducts) says which operand holds keys, queries, values and probabilities, and names the places by token,
 // row (of the query tile) and element. Kernels see only the second layer and hold no lane arithmetic.
 //
-// Both machines share one trick: D of the scores already lies as the B operand of the output product wants it. The order of k in a
-// product is free as long as both operands agree, so tokens and elements are numbered such that a lane's pieces of memory are as
+// Both machines use one trick: D of the scores already lies as the B operand of the output product wants it. The order of k in a
+// product is free as long as both operands agree, so tokens and elements are numbered such that a lane's runs of memory are as
 // long as possible.
 #pragma once
 
@@ -56,7 +56,7 @@ struct MmaM16N8K16 {
   static HPA_HOST_DEVICE constexpr Coord d_coord(int lane, int i) { return {lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2}; }
 };
 
-/// For machines whose platform has no block scan: the library's own is used.
+/// The block scan of a machine whose platform has none: the library's own is used.
 struct NoBlockScan {
   static constexpr bool available = false;
   static constexpr int lds_bytes = 0;
@@ -67,7 +67,7 @@ struct Place {
   int token, element;
 };
 
-/// S^T = K Q^T and O^T = V^T P^T by 16x16x16 products, taken two at a time so that a lane's share of every operand is 16 bytes:
+/// S^T = K Q^T and O^T = V^T P^T by 16x16x16 products, taken two at a time so that a lane has 16 bytes of every operand:
 /// the lower half feeds the first product, the upper half the second. Lane = (i = lane % 16, g = lane / 16).
 ///
 ///   keys     A: token 8 (i / 4) + 4 product + i % 4, elements 8 g .. 8 g + 8 of a step of 32; of 8-bit elements 16 g .. 16 g + 16 of
@@ -81,8 +81,8 @@ struct CdnaProducts {
   static constexpr int width = 64;
   static constexpr DType prob_type = Instruction::type;  // of probabilities, and of values when they are multiplied
   static constexpr int rows = 16;                        // query rows of a tile
-  static constexpr int row_slots = 1;                    // sets of output products, one for each so many rows
-  static constexpr int slot_rows = 1;       // rows of a slot that a lane holds: float i of a product belongs to row i % slot_rows
+  static constexpr int row_sets = 1;                     // sets of products that share no row: CDNA has one
+  static constexpr int set_rows = 1;        // rows of a set that a lane holds: float i of a product belongs to row i % set_rows
   static constexpr int tile_tokens = 32;    // tokens of a tile
   static constexpr int score_products = 2;  // products that cover a tile's tokens
   static constexpr int product_tokens = 4;  // from a lane's token in one product to its token in the next
@@ -112,7 +112,7 @@ struct CdnaProducts {
   static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return i == 0 ? 16 : 32; }
   static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return row; }
 
-  /// From packed scores to the output product's operand: here they are the same.
+  /// Turns packed scores into the output product's operand. Here they are the same.
   template <class Wave, class Packed>
   static HPA_DEVICE void to_operand(const Wave&, Packed&) {}
 
@@ -124,12 +124,12 @@ struct CdnaProducts {
     else
       Instruction::fma2(scores, Codec::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
   }
-  /// Values of i8 with a scale a token: `scale(lane, element)`.
+  /// output() for values of i8, each times `scale(lane, element)`: a scale for each token.
   template <class Wave, class D, class A, class B, class Scale>
   static HPA_DEVICE void output_scaled(const Wave& wave, D& output, const A& values, const B& probabilities, Scale&& scale) {
     Instruction::fma2(output, Codec::template widen_scaled<value_words, prob_type>(wave, values, scale), probabilities);
   }
-  /// Values of 16 bits or as the cache has them.
+  /// output += values probabilities. Values are of 16 bits or codes of the cache.
   template <class Wave, class D, class A, class B>
   static HPA_DEVICE void output([[maybe_unused]] const Wave& wave, D& output, const A& values, const B& probabilities) {
     if constexpr (sizeof(values[0]) == 16)
@@ -139,7 +139,7 @@ struct CdnaProducts {
   }
 };
 
-/// The same with keys of 8 bits that the machine multiplies as they are, with a query in two terms of their type (QueryInTwoTerms).
+/// CdnaProducts for 8-bit keys that the machine multiplies as they are, with a query in two terms of their type (QueryInTwoTerms).
 template <class Instruction, class ByteInstruction, class Codec>
 struct CdnaByteProducts : CdnaProducts<Instruction, Codec> {
   using Base = CdnaProducts<Instruction, Codec>;
@@ -151,24 +151,24 @@ struct CdnaByteProducts : CdnaProducts<Instruction, Codec> {
   }
 };
 
-/// The machine's choice.
+/// The products of a CDNA machine for types of query and keys.
 template <class Machine, class Instruction, class ByteInstruction, DType Query, DType Kv>
 using CdnaProductsOf = std::conditional_t<Machine::multiplies(Query, Kv),
-                                          CdnaByteProducts<Instruction, ByteInstruction, layout::Codec<Machine, Kv, Query>>,
-                                          CdnaProducts<Instruction, layout::Codec<Machine, Kv, Query>>>;
+                                          CdnaByteProducts<Instruction, ByteInstruction, layout::Codec<Machine, Query, Kv>>,
+                                          CdnaProducts<Instruction, layout::Codec<Machine, Query, Kv>>>;
 
 /// FP8 values are multiplied as f16, whatever the query is: it holds every one of them, and probabilities better than bf16 does, and
 /// NVIDIA's chips widen to it at once. i8 may have scales that f16 does not hold.
 constexpr DType output_type(DType query, DType kv) { return size_of(kv) == 1 && kv != DType::i8 ? DType::f16 : query; }
 
-/// S^T = K Q^T and O^T = V^T P^T by m16n8k16 products, eight query rows a slot. Lane = (r = lane / 4, c = lane % 4).
+/// S^T = K Q^T and O^T = V^T P^T by m16n8k16 products, eight query rows a set. Lane = (r = lane / 4, c = lane % 4).
 ///
 ///   keys     A: tokens token_of(r, 0) and token_of(r, 1), elements 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a step of 16; of 8-bit elements
 ///               4 c .. 4 c + 4, two steps an operand
-///   query    B: row r of the slot, the same elements
-///   scores   D: the same tokens, rows 2 c and 2 c + 1 of the slot
+///   query    B: row r of the set, the same elements
+///   scores   D: the same tokens, rows 2 c and 2 c + 1 of the set
 ///   values   A: elements 16 dim + r and + 8 in step `dim` of output(), tokens 4 c .. 4 c + 4
-///   output   D: the same elements, rows 2 c and 2 c + 1 of the slot
+///   output   D: the same elements, rows 2 c and 2 c + 1 of the set
 ///
 /// So numbered, the eight keys of a matrix lie in eight different bank groups of LDS, a lane's values are 8 bytes of a row, and a
 /// lane's output rows are its score rows. Packed scores become the output product's operand by a transpose of 8x8 matrices.
@@ -180,16 +180,16 @@ struct WarpProducts {
   static constexpr int width = 32;
   static constexpr int rows = Rows;
   static constexpr DType prob_type = OutputInstruction::type;
-  static constexpr int rows_a_slot = 8;
-  static constexpr int row_slots = Rows / rows_a_slot;
-  static constexpr int slot_rows = 2;
+  static constexpr int rows_per_set = 8;
+  static constexpr int row_sets = Rows / rows_per_set;
+  static constexpr int set_rows = 2;
   static constexpr int tile_tokens = 16;
   static constexpr int score_products = 1;
   static constexpr int element_step = 16;
   static constexpr int dim_step = 16;
   static constexpr int key_steps = 16 / Codec::bits;
   static constexpr int key_words = 4, key_run = 32 / Codec::bits;
-  static constexpr int query_words = 2, query_run = 32 / Codec::bits;  // of a slot
+  static constexpr int query_words = 2, query_run = 32 / Codec::bits;  // of one row set
   static constexpr int value_words = 8 * Codec::bits / 32, value_run = 4;
   static constexpr int prob_words = 2, output_run = 1;
 
@@ -202,7 +202,7 @@ struct WarpProducts {
   static HPA_HOST_DEVICE constexpr Place key_matrix_row(int lane) {
     return {token_of(lane % 8, lane / 8 % 2), 128 / Codec::bits * (lane / 16)};
   }
-  /// Of slot 0; the other slots' rows come after.
+  /// The query element that a lane holds of set 0. Rows of the other sets follow.
   static HPA_HOST_DEVICE constexpr Place query_at(int lane, int step, int i) {
     if constexpr (Codec::bits == 8) return {lane / 4, step * element_step + 4 * (lane % 4) + i};
     return {lane / 4, step * element_step + 2 * (lane % 4) + i % 2 + 8 * (i / 2)};
@@ -212,7 +212,7 @@ struct WarpProducts {
   static HPA_HOST_DEVICE constexpr Place value_at(int lane, int dim, int i) {
     return {4 * (lane % 4) + i % 4, dim_step * dim + (lane / 4 + 8 * (i / 4))};
   }
-  static HPA_HOST_DEVICE constexpr int output_row(int lane, int slot, int i) { return 8 * slot + 2 * (lane % 4) + i % 2; }
+  static HPA_HOST_DEVICE constexpr int output_row(int lane, int set, int i) { return 8 * set + 2 * (lane % 4) + i % 2; }
   static HPA_HOST_DEVICE constexpr int output_element(int lane, int dim, int i) {
     return dim_step * dim + (lane / 4 + 8 * (i / 2));
   }
@@ -220,7 +220,7 @@ struct WarpProducts {
   static HPA_HOST_DEVICE constexpr int token_lane_bit(int i) { return 4 << i; }
   static HPA_HOST_DEVICE constexpr int score_lane_of(int row) { return row % 8 / 2; }
 
-  /// From packed scores to the output product's operand. In the upper lanes of four the other half has the earlier tokens.
+  /// Turns packed scores into the output product's operand. The upper lanes of four have the earlier tokens in the other half.
   template <class Wave, class Packed>
   static HPA_DEVICE void to_operand(const Wave& wave, Packed& packed) {
     const Packed in = wave.transpose_matrices(packed);
@@ -238,12 +238,12 @@ struct WarpProducts {
     else
       Instruction::fma_rows(scores, Codec::template widen<2>(wave, keys, 2 * (step % key_steps)), query);
   }
-  /// Values of i8 with a scale a token: `scale(lane, element)`.
+  /// output() for values of i8, each times `scale(lane, element)`: a scale for each token.
   template <class Wave, class D, class A, class B, class Scale>
   static HPA_DEVICE void output_scaled(const Wave& wave, D& output, const A& values, const B& probabilities, Scale&& scale) {
     OutputInstruction::fma_rows(output, Codec::template widen_scaled<value_words, prob_type>(wave, values, scale), probabilities);
   }
-  /// Values of 16 bits or as the cache has them.
+  /// output += values probabilities. Values are of 16 bits or codes of the cache.
   template <class Wave, class D, class A, class B>
   static HPA_DEVICE void output([[maybe_unused]] const Wave& wave, D& output, const A& values, const B& probabilities) {
     if constexpr (sizeof(values[0]) == 16)

@@ -18,9 +18,6 @@
 #error "this source is compiled by no compiler of the GPU platform that it names: include hpa/declare.hpp, which declares the calls"
 #endif
 
-// Of what a library remembers, each has its own: two that lie in one process may be of different versions, and have different kernels.
-#define HPA_OF_THIS_LIBRARY __attribute__((visibility("hidden")))
-
 namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
@@ -43,17 +40,18 @@ inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream s
   return verdict_of(HPA_RUNTIME(StreamSynchronize)(stream));
 }
 
-/// A number for each device, 0 at first. Devices that it has no place for read 0 for ever.
+/// A number for each device, 0 at first. Devices beyond its size always read 0. Its objects have hidden visibility: two libraries
+/// in one process may be of different versions, with different kernels, so each has its own.
 class DeviceMemo {
  public:
-  std::uint32_t of(int ordinal) const { return inside(ordinal) ? numbers_[ordinal].load(std::memory_order_relaxed) : 0; }
+  std::uint32_t of(int ordinal) const { return in_range(ordinal) ? numbers_[ordinal].load(std::memory_order_relaxed) : 0; }
   void set(int ordinal, std::uint32_t number) {
-    if (inside(ordinal)) numbers_[ordinal].store(number, std::memory_order_relaxed);
+    if (in_range(ordinal)) numbers_[ordinal].store(number, std::memory_order_relaxed);
   }
 
  private:
   static constexpr int devices = 64;
-  static bool inside(int ordinal) { return ordinal >= 0 && ordinal < devices; }
+  static bool in_range(int ordinal) { return ordinal >= 0 && ordinal < devices; }
   std::atomic<std::uint32_t> numbers_[devices] = {};
 };
 
@@ -119,9 +117,9 @@ inline Verdict read_back(void* to, const void* from, std::size_t bytes, Stream) 
   return {};
 }
 
-/// What the host counts as: eight compute units, whatever the machine has, so that a row is cut the same way everywhere. A test may
-/// let it count as another chip, between calls.
-HPA_OF_THIS_LIBRARY inline Device host_device{Arch::host, 8};
+/// The device that the host stands for: eight compute units, whatever the machine has, so that a sequence is cut the same way
+/// everywhere. A test may let it stand for another chip, between calls.
+[[gnu::visibility("hidden")]] inline Device host_device{Arch::host, 8};
 
 #endif
 

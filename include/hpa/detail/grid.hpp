@@ -1,4 +1,4 @@
-// How many workgroups a launch has.
+// grid_x(): the number of workgroups of a launch.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace detail {
 
-/// Workgroups for `work` pieces in x when `y` such rows of workgroups run beside each other: as many as the chip holds, no more than
-/// pieces. A compute unit holds `workgroups_per_unit`.
+/// Workgroups in x for `work` units of work, where the grid has `y` such rows of workgroups: as many as the chip holds at a time,
+/// but no more than units. A compute unit holds `workgroups_per_unit`.
 inline int grid_x(std::int64_t work, std::int64_t y, const Device& device, int workgroups_per_unit) {
-  const std::int64_t held = std::int64_t{device.compute_units} * workgroups_per_unit;
-  const std::int64_t x = kernel::ceil_div(held, y);
+  const std::int64_t resident = std::int64_t{device.compute_units} * workgroups_per_unit;
+  const std::int64_t x = kernel::ceil_div(resident, y);
   return int(work < x ? work : x);
 }
 

@@ -1,4 +1,4 @@
-// Strides that a caller gives: what they may be, and what they are where he gave 0.
+// The strides of a caller: which ones are allowed, and what a stride of 0 stands for.
 #pragma once
 
 #include <cstdint>
@@ -23,42 +23,44 @@ struct StridePair {
   const char* inner_field;
 };
 
-/// How often either is stepped; 0 = not known.
+/// The number of outer and of inner steps; 0 = not known.
 struct StrideCounts {
   std::int64_t outer, inner;
 };
 
-/// What kernels are given: dense where 0. The stride of a dimension of size 1 is multiplied with nothing but 0, so any value will do.
-constexpr StridePair dense_strides(const StridePair& s, std::int64_t piece, const StrideCounts& counts) {
-  const std::int64_t inner = s.inner == 0 || counts.inner == 1 ? piece : s.inner;
+/// The strides that kernels get: dense ones in place of 0. The stride of a dimension of size 1 is multiplied with 0 alone, so any
+/// value will do.
+constexpr StridePair dense_strides(const StridePair& s, std::int64_t run, const StrideCounts& counts) {
+  const std::int64_t inner = s.inner == 0 || counts.inner == 1 ? run : s.inner;
   return {s.outer == 0 || counts.outer == 1 ? inner * counts.inner : s.outer, inner, s.outer_field, s.inner_field};
 }
 
-/// Whether two pieces share an element, where inner steps are longer than outer ones.
-constexpr bool pieces_overlap(std::int64_t outer, std::int64_t inner, std::int64_t piece, const StrideCounts& counts) {
+/// Whether two runs have an element in common, where inner steps are longer than outer ones.
+constexpr bool runs_overlap(std::int64_t outer, std::int64_t inner, std::int64_t run, const StrideCounts& counts) {
   for (std::int64_t i = 1; i < counts.inner; ++i) {
-    const std::int64_t whole = i * inner / outer, before = whole < counts.outer ? whole : counts.outer - 1;
-    if (i * inner - before * outer < piece) return true;
-    if (before + 1 < counts.outer && (before + 1) * outer - i * inner < piece) return true;
+    const std::int64_t outer_steps = i * inner / outer, before = outer_steps < counts.outer ? outer_steps : counts.outer - 1;
+    if (i * inner - before * outer < run) return true;
+    if (before + 1 < counts.outer && (before + 1) * outer - i * inner < run) return true;
   }
   return false;
 }
 
-/// `piece` elements lie together; there are `counts.inner` of them in one outer step. Strides stay below the limits.
-inline Verdict check_strides(const StridePair& given, std::int64_t piece, const StrideCounts& counts, int multiple,
+/// Checks a pair of strides. `run` elements lie together; an outer step has `counts.inner` such runs. Strides must be multiples of
+/// `multiple` and stay below the limits.
+inline Verdict check_strides(const StridePair& given, std::int64_t run, const StrideCounts& counts, int multiple,
                              std::int64_t inner_limit, std::int64_t outer_limit) {
   const Status bad = Status::invalid_argument;
-  const std::int64_t inner = given.inner == 0 || counts.inner == 1 ? piece : given.inner;
-  if (inner < piece) return {bad, given.inner_field, "smaller than the data it steps over"};
+  const std::int64_t inner = given.inner == 0 || counts.inner == 1 ? run : given.inner;
+  if (inner < run) return {bad, given.inner_field, "smaller than the data it steps over"};
   if (inner >= inner_limit) return {Status::unsupported, given.inner_field, "4 GiB or more"};
   const bool dense = given.outer == 0 || counts.outer == 1;
   const std::int64_t outer = dense ? inner * counts.inner : given.outer;
   if (outer >= outer_limit)
     return {Status::unsupported, dense ? given.inner_field : given.outer_field, "too large a step in memory"};
-  if (outer < piece || (inner < outer && counts.inner > 1 && outer < (counts.inner - 1) * inner + piece))
+  if (outer < run || (inner < outer && counts.inner > 1 && outer < (counts.inner - 1) * inner + run))
     return {bad, given.outer_field, "smaller than the data it steps over"};
   if (inner == outer && counts.inner > 1) return {bad, given.inner_field, "equal to the outer stride: the data overlap"};
-  if (outer < inner && counts.outer > 1 && pieces_overlap(outer, inner, piece, counts))
+  if (outer < inner && counts.outer > 1 && runs_overlap(outer, inner, run, counts))
     return {bad, given.inner_field, "such that the data overlap"};
   if (inner % multiple != 0) return {bad, given.inner_field, "not a multiple of one vector load or store"};
   if (outer % multiple != 0) return {bad, given.outer_field, "not a multiple of one vector load or store"};

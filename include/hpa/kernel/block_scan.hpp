@@ -9,7 +9,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Replaces each lane's value by the sum of it and the values of all lanes before it. Only the first `lanes` need be right.
+/// Replaces each lane's value by the sum of the values up to its own. Sums are right in the first `lanes` lanes.
 template <class M, class T>
 HPA_DEVICE void inclusive_scan_of_wave(const typename M::Wave& wave, typename M::template Lane<T>& value, int lanes) {
   HPA_UNROLL
@@ -21,8 +21,8 @@ HPA_DEVICE void inclusive_scan_of_wave(const typename M::Wave& wave, typename M:
   }
 }
 
-/// Replaces each lane's value by the sum of all values before it and returns the sum of all, with one T a wave in LDS. The first wave
-/// adds up what the waves have.
+/// Replaces each lane's value by the sum of all values before it in the workgroup, and returns the sum of all. Takes one T a wave
+/// of LDS; the first wave adds up the sums of the waves.
 template <class M, class T, int Waves>
 HPA_DEVICE T exclusive_scan_by_waves(typename M::Wave& wave, typename M::template Lane<T>& value, T* lds) {
   static_assert(Waves <= M::width, "a lane adds up for a wave");
@@ -48,7 +48,8 @@ HPA_DEVICE T exclusive_scan_by_waves(typename M::Wave& wave, typename M::templat
   return total;
 }
 
-/// The same by the platform's library where there is one (rocPRIM, CUB), and its LDS.
+/// Exclusive sums over a workgroup, by the platform's library where there is one (rocPRIM on CDNA), else by
+/// exclusive_scan_by_waves(). `lds_bytes`: the LDS that this takes.
 template <class M, class T, int Waves>
 struct BlockScan {
   using Library = typename M::template BlockScan<T, Waves * M::width>;

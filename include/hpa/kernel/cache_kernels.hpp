@@ -1,4 +1,4 @@
-// The cache's writers on the device: append, with or without quantising, and copy_blocks. Head and block sizes are run-time values. Rows
+// AppendKernel, QuantiseKernel, CopyBlocksKernel: the kernels that write the cache. Head and block sizes are run-time values. Rows
 // are read and blocks are copied 16 bytes at a time.
 #pragma once
 
@@ -20,13 +20,13 @@ struct AppendParams {
   BlockIds block_ids;
 };
 
-/// Where a token goes.
+/// The place of a token in the cache: a block, and a place in it.
 struct Slot {
   std::int32_t block;
   int offset;
 };
 
-/// Calls f(token, slot) for every token of a wave that has a slot. Grid x and the waves of a workgroup cover tokens.
+/// Calls f(token, slot) for every token of the wave that has a slot. Grid x and the waves of a workgroup cover tokens.
 template <int Waves, class Wave, class F>
 HPA_DEVICE void each_token(const Wave& wave, const AppendParams& p, F&& f) {
   for (std::int32_t token = wave.workgroup_x() * Waves + wave.index(); token < p.num_tokens; token += wave.workgroups_x() * Waves) {
@@ -36,8 +36,8 @@ HPA_DEVICE void each_token(const Wave& wave, const AppendParams& p, F&& f) {
   }
 }
 
-/// 16-bit caches: elements are copied as bits. A lane has eight elements of one token and head, of each cache. Head sizes are multiples
-/// of eight.
+/// append() for 16-bit caches: copies elements as bits. A lane has eight elements of one token and head, of K and of V. Head sizes
+/// are multiples of eight.
 template <class M, class Layout = layout::Vllm<16>>
 struct AppendKernel {
   using Machine = M;
@@ -51,11 +51,11 @@ struct AppendKernel {
                 "a lane's elements of K lie together, those of V apart");
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
-    const int pieces = p.num_kv_heads * (p.head_size / x);
+    const int vectors = p.num_kv_heads * (p.head_size / x);
     each_token<waves>(wave, p, [&](std::int32_t token, const Slot& slot) {
       wave.each([&](int lane) {
-        for (int piece = lane; piece < pieces; piece += M::width) {
-          const int head = piece / (p.head_size / x), element = piece % (p.head_size / x) * x;
+        for (int vector = lane; vector < vectors; vector += M::width) {
+          const int head = vector / (p.head_size / x), element = vector % (p.head_size / x) * x;
           write_key(p, token, head, element, slot);
           write_value(p, token, head, element, slot);
         }
@@ -66,17 +66,17 @@ struct AppendKernel {
  private:
   static HPA_DEVICE void write_key(const Params& p, std::int32_t token, int head, int element, const Slot& slot) {
     char* const slab = const_cast<char*>(p.key_cache.head(head).slab(slot.block));
-    const auto piece = Wave::template load<Words<4>>(p.key.at(token, head) + 2 * element);
-    Wave::store(slab + Layout::key_offset(p.block_size, slot.offset, element), piece);
+    const auto vector = Wave::template load<Words<4>>(p.key.at(token, head) + 2 * element);
+    Wave::store(slab + Layout::key_offset(p.block_size, slot.offset, element), vector);
   }
 
   static HPA_DEVICE void write_value(const Params& p, std::int32_t token, int head, int element, const Slot& slot) {
     char* const slab = const_cast<char*>(p.value_cache.head(head).slab(slot.block));
-    const auto piece = Wave::template load<Words<4>>(p.value.at(token, head) + 2 * element);
+    const auto vector = Wave::template load<Words<4>>(p.value.at(token, head) + 2 * element);
     HPA_UNROLL
     for (int i = 0; i < x; ++i)
       Wave::store(slab + Layout::value_offset(p.block_size, slot.offset, element + i),
-                  std::uint16_t(piece.word[i / 2] >> (16 * (i % 2))));
+                  std::uint16_t(vector.word[i / 2] >> (16 * (i % 2))));
   }
 };
 
@@ -86,9 +86,9 @@ struct QuantiseParams : AppendParams {
   KvView key_token_scales, value_token_scales;  // [num_blocks, num_kv_heads, block_size], float
 };
 
-/// 8-bit caches: code = element / scale, rounded and saturated. A division, not a product with the reciprocal, which rounds twice.
-/// With `TokenScales` the scale is that of the (token, head): the largest magnitude becomes 127. A lane has eight elements at a time;
-/// head sizes are multiples of 16, as those of 8-bit caches are.
+/// append() for 8-bit caches: code = element / scale, rounded and saturated. Divides, because a product with the reciprocal would
+/// round twice. With `TokenScales` the scale is that of the (token, head): the largest magnitude becomes 127. A lane has eight
+/// elements at a time; head sizes are multiples of 16, as those of 8-bit caches are.
 template <class M, DType Query, DType Kv, bool TokenScales, class Layout = layout::Vllm<layout::code_bits(Kv)>>
 struct QuantiseKernel {
   using Machine = M;
@@ -121,19 +121,19 @@ struct QuantiseKernel {
   }
 
  private:
-  /// How the lanes of a wave share the rows of a token: `lanes` next to each other have one head's, a run each or, of long rows, every
-  /// so many runs.
+  /// How the rows of a token are divided among the lanes of a wave. `lanes` neighbouring lanes have the row of one head: a run of
+  /// it each or, where the row is long, every `lanes`-th run.
   struct RowLanes {
     int runs, lanes, rows;  // runs of a row, lanes a row, rows at a time
     HPA_DEVICE explicit RowLanes(int head_size)
         : runs(head_size / run_length), lanes(runs < M::width ? runs : M::width), rows(M::width / lanes) {}
     HPA_DEVICE int first_run(int lane) const { return lane % lanes; }
-    /// The lane's head of those from `first_head` on; `heads` when it has none.
+    /// The head whose row a lane has, of those from `first_head` on; `heads` when it has none.
     HPA_DEVICE int head(int lane, int first_head, int heads) const {
       const int head = first_head + lane / lanes;
       return lane < rows * lanes && head < heads ? head : heads;
     }
-    /// The lane `by` further on among those of a row, behind the last the first again.
+    /// The lane `by` places further among the lanes of a row; behind the last comes the first.
     HPA_DEVICE int neighbour(int lane, int by) const {
       if (lane >= rows * lanes) return lane;
       const int place = lane % lanes + by;
@@ -145,73 +145,73 @@ struct QuantiseKernel {
   template <class Store>
   static HPA_DEVICE void write(const Wave& wave, const Params& p, const RowView& rows, std::int32_t token, const Slot& slot,
                                const float* scales, const KvView& token_scales, Store&& store) {
-    const RowLanes share(p.head_size);
+    const RowLanes row_lanes(p.head_size);
     const auto load = [&](int head, int run) {
       return Wave::template load<Words<4>>(rows.at(token, head) + 2 * (run * run_length));
     };
-    for (int first_head = 0; first_head < p.num_kv_heads; first_head += share.rows) {
-      Lane<Words<4>> piece;  // the lane's first run
+    for (int first_head = 0; first_head < p.num_kv_heads; first_head += row_lanes.rows) {
+      Lane<Words<4>> vector;  // the lane's first run
       Lane<float> scale;
       wave.each([&](int lane) {
-        const int head = share.head(lane, first_head, p.num_kv_heads);
-        piece[lane] = {};
+        const int head = row_lanes.head(lane, first_head, p.num_kv_heads);
+        vector[lane] = {};
         scale[lane] = 1.f;
         if (head == p.num_kv_heads) return;
-        piece[lane] = load(head, share.first_run(lane));
+        vector[lane] = load(head, row_lanes.first_run(lane));
         if (scales != nullptr) scale[lane] = Wave::template load<float>(scales + head * p.scale_stride);
       });
       if constexpr (TokenScales) {
         wave.each([&](int lane) {
-          const int head = share.head(lane, first_head, p.num_kv_heads);
-          scale[lane] = largest(piece[lane]);
+          const int head = row_lanes.head(lane, first_head, p.num_kv_heads);
+          scale[lane] = largest(vector[lane]);
           if (head == p.num_kv_heads) return;
-          for (int run = share.first_run(lane) + share.lanes; run < share.runs; run += share.lanes)
+          for (int run = row_lanes.first_run(lane) + row_lanes.lanes; run < row_lanes.runs; run += row_lanes.lanes)
             scale[lane] = larger(scale[lane], largest(load(head, run)));
         });
-        for (int by = 1; by < share.lanes; by *= 2) {
-          const Lane<float> other = wave.shuffle(scale, [&](int lane) { return share.neighbour(lane, by); });
+        for (int by = 1; by < row_lanes.lanes; by *= 2) {
+          const Lane<float> other = wave.shuffle(scale, [&](int lane) { return row_lanes.neighbour(lane, by); });
           wave.each([&](int lane) { scale[lane] = larger(scale[lane], other[lane]); });
         }
         wave.each([&](int lane) {
-          const int head = share.head(lane, first_head, p.num_kv_heads);
+          const int head = row_lanes.head(lane, first_head, p.num_kv_heads);
           scale[lane] = M::quotient(scale[lane], 127.f);
-          if (head == p.num_kv_heads || share.first_run(lane) != 0) return;
+          if (head == p.num_kv_heads || row_lanes.first_run(lane) != 0) return;
           Wave::store(const_cast<char*>(token_scales.head(head).slab(slot.block)) + 4 * slot.offset, scale[lane]);
         });
       }
       wave.each([&](int lane) {
-        const int head = share.head(lane, first_head, p.num_kv_heads);
+        const int head = row_lanes.head(lane, first_head, p.num_kv_heads);
         if (head == p.num_kv_heads) return;
-        for (int run = share.first_run(lane); run < share.runs; run += share.lanes) {
-          const Words<4> elements = run < share.lanes ? piece[lane] : load(head, run);
+        for (int run = row_lanes.first_run(lane); run < row_lanes.runs; run += row_lanes.lanes) {
+          const Words<4> elements = run < row_lanes.lanes ? vector[lane] : load(head, run);
           store(head, run * run_length, Words<2>{{quantised(elements, 0, scale[lane]), quantised(elements, 4, scale[lane])}});
         }
       });
     }
   }
 
-  static HPA_DEVICE float element(const Words<4>& piece, int i) {
-    return Format<Query>::decode(piece.word[i / 2] >> (16 * (i % 2)) & 0xffffu);
+  static HPA_DEVICE float element(const Words<4>& vector, int i) {
+    return Format<Query>::decode(vector.word[i / 2] >> (16 * (i % 2)) & 0xffffu);
   }
 
-  static HPA_DEVICE std::uint32_t quantised(const Words<4>& piece, int first, float scale) {
-    const auto scaled = [&](int i) { return M::quotient(element(piece, first + i), scale); };
+  static HPA_DEVICE std::uint32_t quantised(const Words<4>& vector, int first, float scale) {
+    const auto scaled = [&](int i) { return M::quotient(element(vector, first + i), scale); };
     return M::template narrow<Kv>(scaled(0), scaled(1), scaled(2), scaled(3));
   }
 
   static HPA_DEVICE float larger(float a, float b) { return b > a ? b : a; }
-  /// The largest magnitude. NaN does not count.
-  static HPA_DEVICE float largest(const Words<4>& piece) {
+  /// The largest magnitude of a run. NaN does not count.
+  static HPA_DEVICE float largest(const Words<4>& vector) {
     float most = 0.f;
     HPA_UNROLL
-    for (int i = 0; i < run_length; ++i) most = larger(most, __builtin_fabsf(element(piece, i)));
+    for (int i = 0; i < run_length; ++i) most = larger(most, __builtin_fabsf(element(vector, i)));
     return most;
   }
 };
 
 struct CopyBlocksParams {
   KvView key_cache, value_cache;
-  KvView key_token_scales, value_token_scales;  // of nullptr: none
+  KvView key_token_scales, value_token_scales;  // data is nullptr: there are none
   const std::int64_t* block_pairs;
   BlockIds block_ids;
   std::int32_t num_pairs;
@@ -219,6 +219,7 @@ struct CopyBlocksParams {
   std::int32_t scale_bytes;  // of its token scales
 };
 
+/// Copies blocks of K and V, with their token scales, onto other blocks.
 template <class M>
 struct CopyBlocksKernel {
   using Machine = M;
@@ -242,14 +243,14 @@ struct CopyBlocksKernel {
   }
 
  private:
-  template <class Piece>
+  template <class Vector>
   static HPA_DEVICE void copy_slab(const Wave& wave, const KvView& cache, std::int32_t from, std::int32_t to, int bytes) {
-    constexpr int piece = int(sizeof(Piece));
+    constexpr int vector_bytes = int(sizeof(Vector));
     const char* const source = cache.head(wave.workgroup_y()).slab(from);
     char* const target = const_cast<char*>(cache.head(wave.workgroup_y()).slab(to));
     wave.each([&](int lane) {
-      for (int at = lane * piece; at < bytes; at += M::width * piece)
-        Wave::store(target + at, Wave::template load<Piece>(source + at));
+      for (int at = lane * vector_bytes; at < bytes; at += M::width * vector_bytes)
+        Wave::store(target + at, Wave::template load<Vector>(source + at));
     });
   }
 };

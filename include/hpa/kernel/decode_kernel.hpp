@@ -1,11 +1,11 @@
-// decode: a fixed grid of workgroups loops over the items of the plan. The waves of a workgroup stream tiles of their own and meet
-// at the item's end to merge.
+// DecodeKernel: decode where tiles go from memory to registers. A fixed grid of workgroups loops over the items of the plan. Each
+// wave of a workgroup takes tiles of its own; at the end of an item the waves merge.
 #pragma once
 
 #include <algorithm>
 
 #include "hpa/kernel/decode_params.hpp"
-#include "hpa/kernel/decode_tile.hpp"
+#include "hpa/kernel/register_tiles.hpp"
 #include "hpa/kernel/wave_merge.hpp"
 #include "hpa/kernel/work_queue.hpp"
 
@@ -13,7 +13,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// C: a Shaped Config.
+/// The decode kernel of machine M for C, a Shaped Config. Grid x covers items, y KV heads, z passes over their query rows.
 template <class M, class C>
 struct DecodeKernel {
   using Machine = M;
@@ -23,7 +23,7 @@ struct DecodeKernel {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
   using Floats4 = typename M::Floats4;
-  using Stream = WaveStream<M, C, C::shape.waves>;
+  using Tiles = RegisterTiles<M, C, C::shape.waves>;
   using Blocks = typename Traits::Blocks;
   template <class T>
   using Lane = typename M::template Lane<T>;
@@ -34,21 +34,22 @@ struct DecodeKernel {
   static constexpr int merge_rows = shape.merge_rows;
   using Merge = WaveMerge<M, C, waves, merge_rows, RotatedRows>;
 
-  /// What LDS holds while waves stream tiles. They still read the query when the first one of them writes its states.
-  struct StreamLds {
-    typename Stream::StagedRows query;
+  /// LDS while waves multiply tiles. Query and states lie beside each other: some waves still read the query when the first one
+  /// writes its states.
+  struct TilesLds {
+    typename Tiles::StagedRows query;
     typename Merge::States states;
   };
-  struct RowFactsLds : StreamLds {
+  struct RowFactsLds : TilesLds {
     RowFacts facts[Products::rows];
     EdgeFacts edge;
   };
-  using FactsLds = std::conditional_t<has_row_facts<C>, RowFactsLds, StreamLds>;
+  using FactsLds = std::conditional_t<has_row_facts<C>, RowFactsLds, TilesLds>;
   struct TokenScalesLds : FactsLds {
-    typename ScalesAhead<M, C>::Lds scales[waves];
+    typename ScalesPrefetch<M, C>::Lds scales[waves];
   };
   union Lds {
-    std::conditional_t<C::token_scales, TokenScalesLds, FactsLds> stream;
+    std::conditional_t<C::token_scales, TokenScalesLds, FactsLds> tiles;
     typename Merge::Outputs outputs;  // while waves merge
   };
   static constexpr int lds_bytes = sizeof(Lds);
@@ -60,18 +61,18 @@ struct DecodeKernel {
     KvView keys, values;
   };
 
-  /// What a wave asks for as soon as it knows an item: the block ids of its first tile and its share of the query.
-  struct Ahead {
+  /// The loads that a wave starts as soon as it knows an item: the block ids of its first tile, and its fragments of the query.
+  struct Prefetch {
     const std::int32_t* table_row;
     Blocks ids{};
     QueryTile<M, C, waves> query;
 
     HPA_DEVICE void request(const Wave& wave, const DecodeParams& p, const Item& item, const Rows& rows) {
-      table_row = p.block_tables + std::int64_t{std::uint32_t(item.sequence)} * p.table_row_stride;
+      table_row = p.table_row(wave, item.sequence);
       if (item.begin < item.end)  // else there is no table entry that may be read
-        ids = Stream::blocks_of(wave, table_row, item.begin, item.end, wave.index());
+        ids = Tiles::blocks_of(wave, table_row, item.begin, item.end, wave.index());
       query.request(wave, [&](int row) {
-        const RowPlace at = rows.inside(row);
+        const RowPlace at = rows.clamped(row);
         return p.query.at(std::uint32_t(item.query_row + at.query_row), at.head);
       });
     }
@@ -82,73 +83,74 @@ struct DecodeKernel {
     const DecodeParams p = wave.loaded(static_cast<const DecodeParams&>(params));
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     ItemQueue queue(wave, p, header.num_items, wave.workgroup_x(), wave.workgroup_x(), workgroups);
-    Item item = queue.read(wave, p.items);  // asked for beside the header
-    const std::int32_t kv_head = wave.workgroup_y(), part = wave.workgroup_z();
+    Item item = queue.read(wave, p);  // asked for beside the header
+    const std::int32_t kv_head = wave.workgroup_y(), pass = wave.workgroup_z();
     const Cache cache = wave.loaded(cache_of(wave, p));
-    Rows rows = wave.loaded(Rows::of(kv_head, part, p.gqa, item));
+    Rows rows = wave.loaded(Rows::of(kv_head, pass, p.gqa, item));
     item = wave.loaded(item);
     if (header.stamp != p.stamp) return report(wave, p.header, PlanError::other_shape, 0);
     if (queue.at_end()) return;
-    Ahead ahead;
-    ahead.request(wave, p, item, rows);
+    Prefetch prefetch;
+    prefetch.request(wave, p, item, rows);
     for (;;) {
       if (!C::can(Features::query_rows) || rows.count > 0)
-        decode_item(wave, again(wave, params, p), params, item, cache, rows, ahead);
+        decode_item(wave, again(wave, params, p), params, item, cache, rows, prefetch);
       queue.next();
       if (queue.at_end()) return;
-      item = queue.read(wave, again(wave, params, p).items);
-      if constexpr (C::can(Features::query_rows)) rows = Rows::of(kv_head, part, p.gqa, item);
-      ahead.request(wave, again(wave, params, p), item, rows);
+      item = queue.read(wave, again(wave, params, p));
+      if constexpr (C::can(Features::query_rows)) rows = Rows::of(kv_head, pass, p.gqa, item);
+      prefetch.request(wave, again(wave, params, p), item, rows);
       wave.barrier();  // LDS is free for the next item
     }
   }
 
  private:
   static HPA_DEVICE void decode_item(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Cache& cache,
-                                     const Rows& rows, const Ahead& ahead) {
+                                     const Rows& rows, const Prefetch& prefetch) {
     wave.refresh();
-    auto* const query = lds(wave).stream.query.operand;
-    Stream stream(tile_stream(wave, p, params, item, keeps_little ? cache_of(wave, p) : cache, ahead));
+    auto* const query = lds(wave).tiles.query.operand;
+    Tiles tiles(wave_item(wave, p, params, item, keeps_little ? cache_of(wave, p) : cache, prefetch));
     const auto stage_query = [&] {
-      ahead.query.stage(wave, query);
+      prefetch.query.stage(wave, query);
       if constexpr (has_row_facts<C>) stage_facts(wave, params, rows, item);
       wave.barrier();
     };
-    if (wave.index() < stream.tiles()) {
-      stream.open(wave, wave.index(), ahead.ids);
-      stream.softmax.clear(wave);
-      stream.await_ids(wave);
+    if (wave.index() < tiles.count()) {
+      tiles.open(wave, wave.index(), prefetch.ids);
+      tiles.softmax.clear(wave);
+      tiles.await_ids(wave);
       stage_query();
-      stream.read_row_scales(wave, query);
-      const int last = stream.full_tiles(wave, query, wave.index());
-      stream.last_tile(wave, query, last);
+      tiles.read_row_scales(wave, query);
+      const int last = tiles.full_tiles(wave, query, wave.index());
+      tiles.last_tile(wave, query, last);
     } else {
-      stream.softmax.clear(wave);
+      tiles.softmax.clear(wave);
       stage_query();
     }
-    if (stream.met_bad_id()) report(wave, p.header, PlanError::block_id, item.sequence);
-    merge_waves(wave, p, params, item, rows, stream);
+    if (tiles.met_bad_id()) report(wave, p.header, PlanError::block_id, item.sequence);
+    if (item.lies_outside()) report(wave, p.header, PlanError::table_width, item.sequence);
+    merge_waves(wave, p, params, item, rows, tiles);
   }
 
-  static HPA_DEVICE TileStream<C> tile_stream(const Wave& wave, const DecodeParams& p, const Params& params, const Item& item,
-                                              const Cache& cache, const Ahead& ahead) {
-    TileStream<C> stream;
+  static HPA_DEVICE WaveItem<C> wave_item(const Wave& wave, const DecodeParams& p, const Params& params, const Item& item,
+                                          const Cache& cache, const Prefetch& prefetch) {
+    WaveItem<C> wave_item;
     if constexpr (has_feature_params<C>) {
-      static_cast<TileFeatures&>(stream) = tile_features(feature_params(wave, params), item);
-      if constexpr (has_row_facts<C>) stream.facts = lds(wave).stream.facts, stream.edge = &lds(wave).stream.edge;
+      static_cast<TileFeatures&>(wave_item) = tile_features(feature_params(wave, params), item);
+      if constexpr (has_row_facts<C>) wave_item.facts = lds(wave).tiles.facts, wave_item.edge = &lds(wave).tiles.edge;
     }
-    if constexpr (C::token_scales) static_cast<TileTokenScales&>(stream) = token_scales(wave, params);
-    stream.keys = cache.keys, stream.values = cache.values;
-    stream.table_row = ahead.table_row;
-    stream.begin = item.begin, stream.end = item.end;
-    stream.block_ids = p.block_ids;
-    stream.scale_log2 = p.scale_log2 * logit_scale<C>(wave, params, wave.workgroup_y());
-    return stream;
+    if constexpr (C::token_scales) static_cast<TileTokenScales&>(wave_item) = token_scales(wave, params);
+    wave_item.keys = cache.keys, wave_item.values = cache.values;
+    wave_item.table_row = prefetch.table_row;
+    wave_item.begin = item.begin, wave_item.end = item.end;
+    wave_item.block_ids = p.block_ids;
+    wave_item.scale_log2 = p.scale_log2 * logit_factor<C>(wave, params, wave.workgroup_y());
+    return wave_item;
   }
 
   static HPA_DEVICE TileTokenScales token_scales(const Wave& wave, const Params& params) {
     const TokenScaleParams all = wave.template reread<TokenScaleParams>(params);
-    return {all.head(wave.workgroup_y()), lds(wave).stream.scales[wave.index()].scale};
+    return {all.head(wave.workgroup_y()), lds(wave).tiles.scales[wave.index()].scale};
   }
 
   static HPA_DEVICE Cache cache_of(const Wave& wave, const DecodeParams& p) {
@@ -181,27 +183,27 @@ struct DecodeKernel {
     const FeatureParams features = feature_params(wave, params);
     const EdgeFacts edge = edge_facts(wave, features, item);
     wave.each([&](int lane) {
-      if (lane < Products::rows) lds(wave).stream.facts[lane] = read_facts<Wave>(features, item, rows.inside(lane));
-      if (lane == 0) lds(wave).stream.edge = edge;
+      if (lane < Products::rows) lds(wave).tiles.facts[lane] = read_facts<Wave>(features, item, rows.clamped(lane));
+      if (lane == 0) lds(wave).tiles.edge = edge;
     });
   }
 
-  /// The waves' outputs become one, `merge_rows` rows at a time: states through LDS, then outputs through the same LDS.
+  /// Merges the waves' outputs, `merge_rows` rows at a time: their states through LDS, then their outputs through the same LDS.
   static HPA_DEVICE void merge_waves(Wave& wave, const DecodeParams& p, const Params& params, const Item& item, const Rows& rows,
-                                     Stream& stream) {
+                                     Tiles& tiles) {
     wave.refresh();
     const ResultView result = again(wave, params, p).result;
     const auto finish = again<FinishOf<C::features>>(wave, params);
-    const float value_scale = kernel::value_scale<C>(wave, params, wave.workgroup_y());
+    const float value_scale = value_factor<C>(wave, params, wave.workgroup_y());
     for (int first = 0; first < rows.count; first += merge_rows) {
-      if (first > 0) wave.barrier();  // the pass before has been read
-      Merge::write_states(wave, lds(wave).stream.states, stream.softmax, stream.met_bad_id());
+      if (first > 0) wave.barrier();  // the rows before have been read
+      Merge::write_states(wave, lds(wave).tiles.states, tiles.softmax, tiles.met_bad_id());
       wave.barrier();
       Lane<typename Merge::Weighed> weighed;
       // Threads past the last row weigh some row again: a branch would keep the weights alive in the tile loop.
-      wave.each([&](int lane) { weighed[lane] = Merge::weigh(lds(wave).stream.states, row_of(wave, lane, first) % Merge::rows); });
+      wave.each([&](int lane) { weighed[lane] = Merge::weigh(lds(wave).tiles.states, row_of(wave, lane, first) % Merge::rows); });
       wave.barrier();
-      Merge::write_outputs(wave, lds(wave).outputs, first, stream.softmax);
+      Merge::write_outputs(wave, lds(wave).outputs, first, tiles.softmax);
       wave.barrier();
       wave.each([&](int lane) {
         const int row = row_of(wave, lane, first), chunk = int(thread_of(wave, lane) % chunks);
@@ -209,7 +211,7 @@ struct DecodeKernel {
         const Floats4 sum = Merge::sum(lds(wave).outputs, row - first, chunk, weighed[lane].weight);
         store_item<M, C>(result, finish, item, rows.at(row), 4 * chunk, sum * value_scale, weighed[lane].state);
       });
-      if constexpr (merge_rows == Merge::rows) return;  // there is one pass
+      if constexpr (merge_rows == Merge::rows) return;  // all rows are merged at once
     }
   }
 

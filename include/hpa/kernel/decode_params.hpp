@@ -1,4 +1,4 @@
-// The parameters of a decode kernel. An instance has those of what it can do, and no others.
+// The parameters of decode kernels. A kernel has those of its features and of its cache's codec, and no others.
 #pragma once
 
 #include "hpa/arch/portable_rounding.hpp"
@@ -12,11 +12,14 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
+/// The parameters that every decode kernel has.
 struct DecodeParams {
   RowView query;
   KvView keys, values;
   const std::int32_t* block_tables;
+  const std::int64_t* table_starts;  // where the rows of sequences begin; nullptr: table_row_stride apart
   std::int64_t table_row_stride;
+  std::int32_t table_tokens;  // that a row has entries for
   BlockIds block_ids;
   ResultView result;
   PlanHeader* header;
@@ -26,9 +29,16 @@ struct DecodeParams {
   float scale_log2;
   std::uint32_t stamp;
   std::int32_t allow_early_kv_loads;  // DecodeArgs::allow_early_kv_loads
+
+  /// The block ids of a sequence.
+  template <class Wave>
+  HPA_DEVICE const std::int32_t* table_row(const Wave& wave, std::int32_t sequence) const {
+    if (table_starts != nullptr) return block_tables + wave.uniform(table_starts + std::uint32_t(sequence));
+    return block_tables + std::int64_t{std::uint32_t(sequence)} * table_row_stride;
+  }
 };
 
-/// Of 8-bit caches, on the device; nullptr = 1.
+/// The scales of an 8-bit cache, in device memory; nullptr = 1.
 struct ScaleParams {
   const float* k_scale;
   const float* v_scale;
@@ -38,10 +48,10 @@ struct ScaleParams {
 struct TokenScaleParams {
   const char* keys;
   const char* values;
-  std::uint32_t block_stride, head_stride;  // bytes, of both
+  std::uint32_t block_stride, head_stride;  // in bytes, of K and of V alike
 
   HPA_HOST_DEVICE bool given() const { return keys != nullptr; }
-  /// Those of one KV head.
+  /// The scales of one KV head.
   HPA_HOST_DEVICE TokenScaleParams head(std::int32_t kv_head) const {
     if (!given()) return *this;
     return {of_keys().head(kv_head).data, of_values().head(kv_head).data, block_stride, head_stride};
@@ -65,10 +75,10 @@ struct DecodeParamsOf : DecodeParams,
                         std::conditional_t<has_feature_params<C>, FeatureParams, NoFeatures>,
                         FinishOf<C::features> {};
 
-/// What products of query and key are multiplied with, besides the scale of the call.
+/// The factor of products of query and key, besides the scale of the call: k_scale of the KV head.
 template <class C, class Wave>
-HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
-                             [[maybe_unused]] std::int32_t kv_head) {
+HPA_DEVICE float logit_factor([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
+                              [[maybe_unused]] std::int32_t kv_head) {
   if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
     if (scales.k_scale != nullptr) return wave.uniform(scales.k_scale + kv_head * scales.stride);
@@ -76,10 +86,10 @@ HPA_DEVICE float logit_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]]
   return 1.f;
 }
 
-/// What sums of values are multiplied with.
+/// The factor of sums of values: v_scale of the KV head.
 template <class C, class Wave>
-HPA_DEVICE float value_scale([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
-                             [[maybe_unused]] std::int32_t kv_head) {
+HPA_DEVICE float value_factor([[maybe_unused]] const Wave& wave, [[maybe_unused]] const DecodeParamsOf<C>& params,
+                              [[maybe_unused]] std::int32_t kv_head) {
   if constexpr (layout::scales_of<C> != layout::Scales::none) {
     const ScaleParams scales = wave.template reread<ScaleParams>(params);
     if (scales.v_scale != nullptr) return arch::drop_payload(wave.uniform(scales.v_scale + kv_head * scales.stride));

@@ -1,4 +1,5 @@
-// Addresses in the paged cache. The only place that multiplies a block id by a stride, in 64 bits.
+// KvView, TileBlocks, BlockIds: addresses in the paged cache. Nothing else multiplies a block id by a stride; the product has 64
+// bits.
 #pragma once
 
 #include <cstdint>
@@ -21,31 +22,35 @@ struct KvView {
   }
   /// Block ids are 32 bits and not negative; the product is taken in 64.
   HPA_HOST_DEVICE const char* slab(std::int32_t block) const { return data + std::uint64_t(std::uint32_t(block)) * block_stride; }
+  /// The same in bytes from `data`, for a cache that may not be there: a null pointer has no addresses beside it.
+  HPA_HOST_DEVICE std::uint64_t offset(std::int32_t kv_head, std::int32_t block) const {
+    return std::uint64_t(std::uint32_t(kv_head)) * head_stride + std::uint64_t(std::uint32_t(block)) * block_stride;
+  }
 };
 
-/// The one or two blocks that a tile of tokens lies in. A second block that does not exist is the first once more: the same
-/// addresses, masked like any other token past the end.
+/// The one or two blocks that hold a tile of tokens. Where there is no second block it is the first again: the same addresses,
+/// masked like other tokens past the end.
 template <int TileTokens, int BlockSize>
 struct TileBlocks {
   static_assert(BlockSize % TileTokens == 0 || TileTokens == 2 * BlockSize, "a tile is a part of one block, or two blocks");
   static constexpr bool two = TileTokens > BlockSize;
 
   std::int32_t first, second;
-  std::int32_t first_slot;  // of the tile in its block; 0 when the tile holds whole blocks
+  std::int32_t first_slot;  // of the tile in its block; 0 when the tile is two blocks
 
   HPA_HOST_DEVICE std::int32_t block_of(int token) const { return two && token >= BlockSize ? second : first; }
   HPA_HOST_DEVICE int slot_of(int token) const { return two ? token % BlockSize : first_slot + token; }
 };
 
-/// Which block ids there are: [0, limit). Without a known number of blocks all that are not negative.
+/// The block ids of a cache: [0, limit). Where the number of blocks is not known, all that are not negative.
 struct BlockIds {
   std::uint32_t limit;
   HPA_HOST_DEVICE bool have(std::int32_t block) const { return std::uint32_t(block) < limit; }
-  /// Block ids are checked where they are read; block 0 stands in for one that there is not, and its row comes out empty.
+  /// The block, or block 0 in place of a bad id. Ids are checked where they are read; a row with a bad one comes out empty.
   HPA_HOST_DEVICE std::int32_t or_first(std::int32_t block) const { return have(block) ? block : 0; }
 };
 
-/// Reads the ids of the tile that starts at token `begin` of a sequence with `seq_len` tokens. Entries at or past
+/// Reads the block ids of the tile that starts at token `begin` of a sequence with `seq_len` tokens. Entries at or past
 /// ceil(seq_len / BlockSize) are never read.
 template <int TileTokens, int BlockSize, class Wave>
 HPA_DEVICE TileBlocks<TileTokens, BlockSize> read_blocks(const Wave& wave, const std::int32_t* table_row, int begin, int seq_len) {

@@ -1,4 +1,4 @@
-// What a query row sees: causal order, windows, tree masks, ALiBi and soft cap as kernels know them.
+// Masks and biases: causal order, windows, tree masks, ALiBi and soft cap as kernels know them.
 #pragma once
 
 #include "hpa/features.hpp"
@@ -9,18 +9,18 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Tokens that are seen: [begin, end), counted from whatever first token the owner says.
+/// A range of visible tokens: [begin, end), counted from a first token that the owner names.
 struct Visible {
   int begin, end;
   HPA_HOST_DEVICE bool has(int token) const { return token >= begin && token < end; }
-  /// All ones for a token that is seen, else 0: arithmetic alone, as compares would take registers.
+  /// All ones for a visible token, else 0. Arithmetic alone: comparisons would take registers.
   HPA_HOST_DEVICE std::uint32_t mask(int token) const { return std::uint32_t(((token - end) & ~(token - begin)) >> 31); }
-  /// Of a tile at `first`, counted from the tile's first token.
+  /// The same tokens, counted from `first`.
   HPA_HOST_DEVICE Visible from(int first) const { return {begin - first, end - first}; }
-  HPA_HOST_DEVICE bool whole(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
+  HPA_HOST_DEVICE bool covers(int tile_tokens) const { return begin <= 0 && end >= tile_tokens; }
 };
 
-/// The same where a tree mask may leave new tokens out: those from `first_new` on are seen when their bit is set.
+/// Visible tokens where a tree mask may hide new ones: a token from `first_new` on is visible if its bit is set.
 struct SeenTokens : Visible {
   int first_new;
   std::uint32_t new_tokens;
@@ -31,7 +31,7 @@ struct SeenTokens : Visible {
   }
 };
 
-/// What is on or off at run time in a kernel that has the feature.
+/// Features::all at run time: what is on, and the arrays that it reads.
 struct FeatureParams {
   const float* alibi_slopes;        // [num_heads]; nullptr = off, as for the other pointers
   const std::uint32_t* tree_masks;  // [num_rows]
@@ -44,14 +44,15 @@ struct FeatureParams {
 template <class C>
 inline constexpr bool has_row_facts = has_any(C::features, Features::query_rows | Features::alibi);
 
-/// What a row must know of itself at every tile. In LDS, one a row of the pass.
+/// What every tile needs to know of one query row. Lies in LDS, one for each row of the pass.
 struct alignas(16) RowFacts {
   float slope;            // ALiBi, times log2(e)
   std::int32_t position;  // of the row in its sequence
   std::int32_t begin;     // the first key that its window leaves
   std::uint32_t sees;  // bit 16 + i: the token i after the row's own; bit 0 stands for all earlier ones, bit 31 for all later ones
 
-  /// Infinity for a key that the row sees, else less: what scores are cut to. Arithmetic alone, as compares would take registers.
+  /// The largest score that a key may have: infinity where the row sees it, else -infinity. Arithmetic alone: comparisons would
+  /// take registers.
   HPA_DEVICE float limit(int key) const {
     const int place = key - position + 16, bit = place < 0 ? 0 : place > 31 ? 31 : place;
     const std::uint32_t hidden = ~(sees >> bit) << 31 | (std::uint32_t(key - begin) & 0x80000000u);
@@ -65,7 +66,7 @@ struct alignas(16) EdgeFacts {
   std::int32_t first_new;  // position of the first row
   std::uint32_t any_new;   // new tokens that some row sees, a bit each
 
-  /// Of a tile at `first`, counted from the tile's first token.
+  /// The same tokens, counted from `first`.
   HPA_DEVICE SeenTokens from(int first) const { return {any.from(first), first_new - first, any_new}; }
 };
 
@@ -75,7 +76,7 @@ struct TileFeatures {
   bool alibi;
   Visible all;  // tokens that every row of the sequence sees
 
-  HPA_DEVICE bool all_seen(int first, int tile_tokens) const { return all.from(first).whole(tile_tokens); }
+  HPA_DEVICE bool all_seen(int first, int tile_tokens) const { return all.from(first).covers(tile_tokens); }
 };
 
 /// The features of a call, of which those that C's kernels lack are off, and the compiler knows that they are.
@@ -94,7 +95,7 @@ HPA_DEVICE decltype(auto) known_off(const FeatureParams& f) {
   }
 }
 
-/// Where the first row's keys end, of a sequence with `item.rows` new tokens.
+/// The end of the keys that the first of a sequence's `item.rows` query rows sees.
 HPA_DEVICE std::int32_t first_row_end(const FeatureParams& f, const Item& item) {
   return f.causal && f.tree_masks == nullptr ? item.seq_len - item.rows + 1 : item.seq_len;
 }
@@ -114,7 +115,7 @@ HPA_DEVICE EdgeFacts edge_facts(const Wave& wave, const FeatureParams& f, const 
   return {{f.window != 0 ? first_row_end(f, item) - f.window : 0, item.end}, item.seq_len - item.rows, any_new};
 }
 
-/// What a row is told by the call's arrays, and what follows from its place.
+/// The facts of a query row: from the call's arrays, and from its place in the sequence.
 template <class Wave>
 HPA_DEVICE RowFacts read_facts(const FeatureParams& f, const Item& item, const RowPlace& row) {
   const float slope = f.alibi_slopes == nullptr ? 0.f : Wave::template load<float>(f.alibi_slopes + row.head);

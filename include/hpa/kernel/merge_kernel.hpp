@@ -1,4 +1,4 @@
-// merge: combines partial attentions of the same rows by their log-sum-exps, in index order.
+// MergeKernel: merges attentions of the same rows over disjoint keys by their log-sum-exps, in the order of their index.
 #pragma once
 
 #include "hpa/kernel/result.hpp"
@@ -9,7 +9,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Log-sum-exps: strides in elements.
+/// Log-sum-exps, [row, head]. Strides are in elements.
 template <class Float>
 struct LseView {
   Float* data;
@@ -17,7 +17,7 @@ struct LseView {
   HPA_DEVICE Float* at(std::int32_t row, std::int32_t head) const { return data + row * row_stride + head * head_stride; }
 };
 
-/// One part's out and lse, as hpa::MergeState has them.
+/// The out and lse of one hpa::MergeState.
 struct MergeSource {
   const void* out;
   LseView<const float> lse;
@@ -30,27 +30,27 @@ struct MergeParams {
   std::int64_t state_row_stride;  // of every state's out, in bytes
   std::uint32_t state_head_stride;
   std::int32_t num_states, num_rows, num_heads;
-  std::int32_t pieces;  // of `Elements` elements in a head
+  std::int32_t vectors;  // of `Elements` elements in a head
 };
 
-/// A lane has `Elements` neighbouring elements of one head: 8, or 4 where addresses do not allow 16-byte loads. It reads them of all
-/// states before it writes them, so that out may be a state's own.
+/// A lane has `Elements` neighbouring elements of one head: 8, or 4 where addresses do not allow 16-byte loads. It reads them of
+/// all states before it writes them, so that out may be the out of a state.
 template <class M, DType State, DType Out, int Elements>
 struct MergeKernel {
   using Machine = M;
   using Params = MergeParams;
   using Wave = typename M::Wave;
-  using Piece = Words<Elements / 2>;
+  using Vector = Words<Elements / 2>;
   static constexpr tuning::KernelShape shape = M::Tuning::copy_kernel_shape();
   static constexpr int waves = shape.waves;
   static constexpr int lds_bytes = 0;
   static constexpr int batch = 4;  // states in flight at a time
 
-  /// Grid x covers rows; grid y, the waves of a workgroup and their lanes cover the pieces of a row.
+  /// Grid x covers rows; grid y, the waves of a workgroup and their lanes cover the vectors of a row.
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.each([&](int lane) {
       const int place = (wave.workgroup_y() * waves + wave.index()) * M::width + lane;
-      const int head = place / p.pieces, element = place % p.pieces * Elements;
+      const int head = place / p.vectors, element = place % p.vectors * Elements;
       if (head >= p.num_heads) return;
       for (std::int32_t row = wave.workgroup_x(); row < p.num_rows; row += wave.workgroups_x()) merge(p, row, head, element);
     });
@@ -66,38 +66,38 @@ struct MergeKernel {
     Sum sum;
     for (int first = 0; first < p.num_states; first += batch) {
       float lse[batch];
-      Piece piece[batch];
+      Vector vector[batch];
       HPA_UNROLL
       for (int i = 0; i < batch; ++i) {  // past the last state the last one again, so that all loads are in flight at once
         const MergeSource& state = p.states[first + i < p.num_states ? first + i : p.num_states - 1];
         const RowView out{static_cast<char*>(const_cast<void*>(state.out)), p.state_row_stride, p.state_head_stride};
         lse[i] = Wave::template load<float>(state.lse.at(row, head));
-        piece[i] = Wave::template load<Piece>(out.at(row, head) + element * size_of(State));
+        vector[i] = Wave::template load<Vector>(out.at(row, head) + element * size_of(State));
       }
       HPA_UNROLL
       for (int i = 0; i < batch; ++i)
-        if (first + i < p.num_states) add(sum, lse[i], piece[i]);
+        if (first + i < p.num_states) add(sum, lse[i], vector[i]);
     }
     store(p, row, head, element, sum);
   }
 
-  /// An empty state has no part: its weight is 0, and what its out holds may be NaN.
-  static HPA_DEVICE void add(Sum& sum, float lse, const Piece& piece) {
+  /// Adds a state. An empty one adds nothing: its weight is 0, and its out may hold NaN.
+  static HPA_DEVICE void add(Sum& sum, float lse, const Vector& vector) {
     if (__builtin_fabsf(lse) == __builtin_inff()) return;
     const auto [keep, weight] = sum.state.template absorb<M>({lse, 1.f}, log2_e);
     HPA_UNROLL
     for (int i = 0; i < Elements; ++i)
-      sum.weighted[i] = sum.weighted[i] * keep + M::template unpack<State>(piece.word[i / 2], i % 2) * weight;
+      sum.weighted[i] = sum.weighted[i] * keep + M::template unpack<State>(vector.word[i / 2], i % 2) * weight;
   }
 
   static HPA_DEVICE void store(const Params& p, std::int32_t row, std::int32_t head, int element, const Sum& sum) {
     const bool empty = sum.state.empty();
     const float divide = empty ? 0.f : M::reciprocal(sum.state.total);
-    Piece piece;
+    Vector vector;
     HPA_UNROLL
     for (int i = 0; i < Elements; i += 2)
-      piece.word[i / 2] = M::template pack<Out>(sum.weighted[i] * divide, sum.weighted[i + 1] * divide);
-    Wave::store(p.out.at(row, head) + element * size_of(Out), piece);
+      vector.word[i / 2] = M::template pack<Out>(sum.weighted[i] * divide, sum.weighted[i + 1] * divide);
+    Wave::store(p.out.at(row, head) + element * size_of(Out), vector);
     if (p.lse.data != nullptr && element == 0)
       Wave::store(p.lse.at(row, head), empty ? -__builtin_inff() : sum.state.maximum + M::log2(sum.state.total) * ln_2);
   }

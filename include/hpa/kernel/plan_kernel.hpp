@@ -1,5 +1,5 @@
-// plan: lengths -> items, on the device. A workgroup holds a stride of sequences, as many as it has lanes, and writes what some of them
-// need. So that none waits for another, each adds up by itself what the other sequences need.
+// PlanKernel: turns lengths into items, on the device. A workgroup reads a stride of sequences, as many as it has lanes, and
+// writes the items of some of them. No workgroup waits for another: each sums up by itself what the other sequences need.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,21 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Items by size, and rows to merge.
+/// Items of each size class, and query rows to merge.
 struct SizeCounts {
-  static constexpr int sizes = 3;  // at least PartitionRule::long_partition tokens, at least half of it, less
+  static constexpr int sizes = 3;  // items of at least PartitionRule::long_partition tokens, of at least half of it, of less
   std::int32_t items[sizes], split_rows;
+  std::int32_t partials;  // items of sequences that were cut
   HPA_HOST_DEVICE constexpr SizeCounts operator+(const SizeCounts& o) const {
-    return {{items[0] + o.items[0], items[1] + o.items[1], items[2] + o.items[2]}, split_rows + o.split_rows};
+    return {
+        {items[0] + o.items[0], items[1] + o.items[1], items[2] + o.items[2]}, split_rows + o.split_rows, partials + o.partials};
   }
   HPA_HOST_DEVICE constexpr std::int32_t all_items() const { return items[0] + items[1] + items[2]; }
 };
 
-/// Split::by_length. Long items come first, so that workgroups end at about the same time; otherwise the order is the batch's.
-/// `OneStride`: it holds all sequences. The code for more would only be in the way: it is fetched anew in every step.
+/// The plan kernel of Split::by_length. Long items come first, so that workgroups end at about the same time; within a size class
+/// items are in the order of the batch. `OneStride`: one workgroup reads all sequences. The code for more is left out, because
+/// instructions are fetched anew in every step.
 template <class M, bool OneStride>
 struct PlanKernel {
   using Machine = M;
@@ -37,9 +40,9 @@ struct PlanKernel {
 
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     wave.await_previous_launch();
-    Stride::clear_error(wave, p);
+    Stride::clear_report(wave, p);
     Lane<Request> requests;
-    const auto others = Stride::template read_own<OneStride, SizeCounts>(
+    const auto others = Stride::template read_sequences<OneStride, SizeCounts>(
         wave, p, requests, [&](const Request& request) { return count(p, request, cut(p, request)); });
     Lane<Cut> cuts;
     Lane<SizeCounts> before;
@@ -47,11 +50,11 @@ struct PlanKernel {
       cuts[lane] = cut(p, requests[lane]);
       before[lane] = count(p, requests[lane], cuts[lane]);
     });
-    const SizeCounts own = Stride::sum(wave, before);
-    const SizeCounts all = others.before + own + others.after;
-    const std::int32_t first = Stride::own(wave);
-    Stride::report(wave, p, first, requests);
-    if (wave.workgroup_x() == 0) Stride::write_counts(wave, p, all.all_items(), all.split_rows);
+    const SizeCounts in_stride = Stride::sum(wave, before);
+    const SizeCounts all = others.before + in_stride + others.after;
+    const std::int32_t first = Stride::first_sequence(wave);
+    if constexpr (OneStride) Stride::report_errors(wave, p, first, requests);
+    if (wave.workgroup_x() == 0) Stride::write_counts(wave, p, all.all_items(), all.split_rows, all.partials);
     if (!Stride::writes(wave)) return;
     Lane<Item> last_items;
     Lane<std::int32_t> places;
@@ -74,22 +77,24 @@ struct PlanKernel {
     const std::int32_t partitions = PartitionRule::partitions_of(request.tokens(), tokens);
     return {tokens, partitions, request.tokens() - (partitions - 1) * tokens};
   }
-  static HPA_DEVICE int size_of(const PlanParams& p, std::int32_t tokens) {
+  static HPA_DEVICE int size_class(const PlanParams& p, std::int32_t tokens) {
     return tokens >= p.rule.long_partition ? 0 : 2 * tokens >= p.rule.long_partition ? 1 : 2;
   }
 
   static HPA_DEVICE SizeCounts count(const PlanParams& p, const Request& request, const Cut& c) {
     SizeCounts counts{};
     if (!request.active) return counts;
-    const int size = size_of(p, c.tokens), last_size = size_of(p, c.last_tokens);
+    const int size = size_class(p, c.tokens), last_size = size_class(p, c.last_tokens);
     HPA_UNROLL
     for (int i = 0; i < SizeCounts::sizes; ++i) counts.items[i] = (i == size ? c.partitions - 1 : 0) + (i == last_size ? 1 : 0);
     counts.split_rows = c.partitions > 1 ? request.rows() : 0;
+    counts.partials = c.partitions > 1 ? c.partitions : 0;
     return counts;
   }
 
-  /// `before`: what the sequences before it need; `all`: what all need. A slot's index is that of the item in the batch's order.
-  /// Writes all but the last item, and returns where that one goes.
+  /// Writes a request's items but the last, and its split rows. Returns the place of the last item, which the caller writes.
+  /// `before`: the counts of the sequences before it; `all`: of all sequences. Partials are numbered by items in the order of the
+  /// batch.
   static HPA_DEVICE std::int32_t write(const PlanParams& p, const Request& request, const Cut& c, std::int32_t sequence,
                                        const SizeCounts& before, const SizeCounts& all, Item& last_item) {
     const auto place = [&](int size) {
@@ -97,13 +102,13 @@ struct PlanKernel {
              : size == 1 ? all.items[0] + before.items[1]
                          : all.items[0] + all.items[1] + before.items[2];
     };
-    const int size = size_of(p, c.tokens), last_size = size_of(p, c.last_tokens);
-    const std::int32_t first = place(size), slot = before.all_items(), last = c.partitions - 1;
+    const int size = size_class(p, c.tokens), last_size = size_class(p, c.last_tokens);
+    const std::int32_t first = place(size), partial = before.all_items(), last = c.partitions - 1;
     HPA_DO_NOT_UNROLL
     for (std::int32_t i = 0; i < last; ++i)
-      p.items[first + i] = item_of(p, request, sequence, request.begin + i * c.tokens, c.tokens, slot + i);
-    if (last > 0) write_split_rows(p, request, before.split_rows, slot, c.partitions);
-    last_item = item_of(p, request, sequence, request.begin + last * c.tokens, c.last_tokens, last > 0 ? slot + last : -1);
+      p.items[first + i] = item_of(p, request, sequence, request.begin + i * c.tokens, c.tokens, partial + i);
+    if (last > 0) write_split_rows(p, request, before.split_rows, partial, c.partitions);
+    last_item = item_of(p, request, sequence, request.begin + last * c.tokens, c.last_tokens, last > 0 ? partial + last : -1);
     return last_size == size ? first + last : place(last_size);
   }
 };

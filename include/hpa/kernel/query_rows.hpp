@@ -1,4 +1,4 @@
-// The query rows that one pass over the cache serves.
+// QueryRows: the (query row, head) pairs of one pass over the cache of a KV head.
 #pragma once
 
 #include "hpa/kernel/plan_records.hpp"
@@ -20,16 +20,17 @@ struct GqaRatio {
   HPA_HOST_DEVICE std::int32_t divide(std::int32_t index) const { return std::int32_t((float(index) + 0.5f) * inverse); }
 };
 
-/// The rows of one pass: of all (query row, head) pairs that read one KV head, heads fastest, up to `Rows` from the part's first on.
+/// The rows of a pass. A row of a pass is a (query row, head) pair; all pairs that read one KV head are numbered with heads
+/// fastest, and pass n has up to `Rows` of them, from n * Rows on.
 template <class C, int Rows>
 struct QueryRows {
   std::int32_t first_head;  // of the KV head's query heads; with one query row a sequence, of the pass's
   std::int32_t first, count;
   GqaRatio gqa;
 
-  /// `count` is not positive when the part has no rows of this item.
-  static HPA_DEVICE QueryRows of(std::int32_t kv_head, std::int32_t part, const GqaRatio& gqa, const Item& item) {
-    const std::int32_t first = part * Rows, left = (C::can(Features::query_rows) ? gqa.ratio * item.rows : gqa.ratio) - first;
+  /// The rows of pass `pass` that an item has. `count` is not positive when it has none.
+  static HPA_DEVICE QueryRows of(std::int32_t kv_head, std::int32_t pass, const GqaRatio& gqa, const Item& item) {
+    const std::int32_t first = pass * Rows, left = (C::can(Features::query_rows) ? gqa.ratio * item.rows : gqa.ratio) - first;
     return {kv_head * gqa.ratio + (C::can(Features::query_rows) ? 0 : first), first, left < Rows ? left : Rows, gqa};
   }
 
@@ -38,8 +39,8 @@ struct QueryRows {
     const std::int32_t index = first + row, query_row = gqa.divide(index);
     return {query_row, first_head + index - query_row * gqa.ratio};
   }
-  /// Rows past the last are read as the last one's, so that nothing is masked.
-  HPA_DEVICE RowPlace inside(int row) const { return at(row < count ? row : count - 1); }
+  /// The row's place; of a row past the last the place of the last, so that loads need no mask.
+  HPA_DEVICE RowPlace clamped(int row) const { return at(row < count ? row : count - 1); }
 };
 
 }  // namespace kernel

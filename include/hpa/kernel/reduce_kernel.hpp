@@ -1,5 +1,6 @@
-// reduce: merges the partials of split rows, in index order. A lane has four or eight elements of one head, a wave one to eight heads.
-// Where rows are few, the waves of a workgroup share the partials of a row and meet in LDS; else each has a row of its own.
+// ReduceKernel: merges the partials of split rows, in the order of their index. A lane has four or eight elements of one head, a
+// wave one to eight heads. Where rows are few, the waves of a workgroup take turns at the partials of a row and meet in LDS;
+// otherwise each wave has a row.
 #pragma once
 
 #include "hpa/kernel/result.hpp"
@@ -23,7 +24,8 @@ struct ReduceParams : FinishOf<Can> {
   std::uint32_t stamp;
 };
 
-/// `RowWaves`: waves that share a row, all of a workgroup or one. `Can`: reduce_features().
+/// The reduce kernel. `RowWaves`: waves that merge a row together, all of a workgroup or one. Grid x covers split rows, grid y
+/// heads.
 template <class M, int HeadSize, DType Out, Features Can, int RowWaves>
 struct ReduceKernel {
   using Machine = M;
@@ -37,20 +39,19 @@ struct ReduceKernel {
   static constexpr tuning::ReduceShape numbers = M::Tuning::reduce_kernel_shape(HeadSize, Can != Features::none, RowWaves);
   static constexpr tuning::KernelShape shape = numbers.kernel;
   static constexpr int waves = shape.waves, rows = waves / RowWaves;  // of a workgroup
-  static constexpr int pieces = numbers.pieces;                       // of four elements, that a lane has of its head
-  static constexpr int lanes_a_head = HeadSize / 4 / pieces, piece_elements = HeadSize / pieces;
-  static constexpr int heads_a_wave = M::width / lanes_a_head;
+  static constexpr int vectors = numbers.vectors;                     // of four elements each, that a lane has of its head
+  static constexpr int lanes_per_head = HeadSize / 4 / vectors, vector_stride = HeadSize / vectors;
+  static constexpr int heads_per_wave = M::width / lanes_per_head;
   static constexpr int batch = numbers.partials_ahead;  // partials that a wave has in flight at a time
-  /// Where the waves that share a row meet.
+  /// LDS in which the waves of a row exchange what they merged.
   struct Lds {
-    Floats4 sum[waves][pieces][M::width];
+    Floats4 sum[waves][vectors][M::width];
     RowState state[waves][M::width];
   };
   static constexpr int lds_bytes = RowWaves == 1 ? 0 : int(sizeof(Lds));
-  static_assert(lanes_a_head > 0 && M::width % lanes_a_head == 0, "pieces in tuning/: the lanes of a head must divide a wave");
-  static_assert(RowWaves == 1 || RowWaves == waves, "a row is shared by all waves of a workgroup or by none");
+  static_assert(lanes_per_head > 0 && M::width % lanes_per_head == 0, "vectors in tuning/: the lanes of a head must divide a wave");
+  static_assert(RowWaves == 1 || RowWaves == waves, "a row has all waves of a workgroup or one");
 
-  /// Grid x covers split rows, grid y covers heads.
   static HPA_DEVICE void run(Wave& wave, const Params& p) {
     const PlanCounts header = wave.template uniform<PlanCounts>(p.header);
     std::int32_t i = wave.workgroup_x() * rows + (rows > 1 ? wave.index() : 0);
@@ -61,15 +62,15 @@ struct ReduceKernel {
     wave.await_previous_launch();
     if (!any) return;
     for (;; row = wave.uniform(p.split_rows + i)) {
-      const std::int32_t first_head = wave.workgroup_y() * heads_a_wave;
+      const std::int32_t first_head = wave.workgroup_y() * heads_per_wave;
       Lane<Merged> merged;
       wave.each([&](int lane) {
-        if (is_head(p, first_head, lane)) merge_share(wave, p.result, row, first_head, lane, merged[lane]);
+        if (is_head(p, first_head, lane)) merge_partials(wave, p.result, row, first_head, lane, merged[lane]);
       });
       if constexpr (RowWaves > 1) exchange(wave, merged);
       if (RowWaves == 1 || wave.index() == 0)
         wave.each([&](int lane) {
-          if (is_head(p, first_head, lane)) store(p, row, first_head + lane / lanes_a_head, element_of(lane), merged[lane]);
+          if (is_head(p, first_head, lane)) store(p, row, first_head + lane / lanes_per_head, element_of(lane), merged[lane]);
         });
       if ((i += wave.workgroups_x() * rows) >= header.num_split_rows) return;
       if constexpr (RowWaves > 1) wave.barrier();  // LDS is free for the next row
@@ -77,21 +78,21 @@ struct ReduceKernel {
   }
 
  private:
-  /// What a lane has of one head: its state and `pieces` times four elements.
+  /// A lane's result for one head: its state, and `vectors` times four elements.
   struct Merged {
     RowState state = RowState::none();
-    Floats4 sum[pieces] = {};
+    Floats4 sum[vectors] = {};
   };
 
   static HPA_DEVICE bool is_head(const Params& p, std::int32_t first_head, int lane) {
-    return first_head + lane / lanes_a_head < p.result.num_heads;
+    return first_head + lane / lanes_per_head < p.result.num_heads;
   }
-  static HPA_DEVICE int element_of(int lane) { return 4 * (lane % lanes_a_head); }
+  static HPA_DEVICE int element_of(int lane) { return 4 * (lane % lanes_per_head); }
 
-  /// Partials of a row that fall to the wave: every RowWaves. A lane's head counts from the wave's first.
-  static HPA_DEVICE void merge_share(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first_head,
-                                     int lane, Merged& merged) {
-    const auto head = unsigned(lane / lanes_a_head);
+  /// Merges the wave's partials of a row: every RowWaves-th. `first_head`: the wave's first head.
+  static HPA_DEVICE void merge_partials(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first_head,
+                                        int lane, Merged& merged) {
+    const auto head = unsigned(lane / lanes_per_head);
     const int element = element_of(lane);
     std::int32_t first = RowWaves == 1 ? 0 : wave.index();
     for (; row.partitions - first > 2 * RowWaves; first += batch * RowWaves)
@@ -99,42 +100,42 @@ struct ReduceKernel {
     if (first < row.partitions) merge<2>(wave, result, row, first, first_head, head, element, merged);
   }
 
-  /// Adds partitions first, first + RowWaves, .., N of them. Past the row's last the last one is loaded again, so that all loads are in
-  /// flight at once. A head's pieces are `piece_elements` apart, so that its lanes load whole segments.
+  /// Adds partitions first, first + RowWaves, .., N of them. In place of partitions past the last it loads the last once more, so
+  /// that all loads are in flight at once. A head's vectors are `vector_stride` apart, so that its lanes load whole segments.
   template <int N>
   static HPA_DEVICE void merge(const Wave& wave, const ResultView& result, const SplitRow& row, std::int32_t first,
                                std::int32_t first_head, std::uint32_t head, int element, Merged& merged) {
     RowState state[1 + N];
     float weight[1 + N];
-    Floats4 part[N][pieces];
+    Floats4 partial_sum[N][vectors];
     HPA_UNROLL
     for (int i = 0; i < N; ++i) {
       const std::int32_t index = first + i * RowWaves < row.partitions ? first + i * RowWaves : row.partitions - 1;
-      const std::int32_t slot = row.slot + (covers(Can, Features::query_rows) ? index * row.step : index);
-      const std::int64_t partial = std::int64_t(slot) * result.num_heads + first_head;  // of the wave's first head
-      state[1 + i] = M::Wave::template load<RowState>(result.states + partial + head);
+      const std::int32_t partial = row.partial + (covers(Can, Features::query_rows) ? index * row.step : index);
+      const std::int64_t at = std::int64_t(partial) * result.num_heads + first_head;  // of the wave's first head
+      state[1 + i] = M::Wave::template load<RowState>(result.states + at + head);
       HPA_UNROLL
-      for (int piece = 0; piece < pieces; ++piece)
-        part[i][piece] = M::Wave::template load<Floats4>(result.partial + partial * HeadSize +
-                                                         (head * HeadSize + unsigned(element)) + piece * piece_elements);
+      for (int vector = 0; vector < vectors; ++vector)
+        partial_sum[i][vector] = M::Wave::template load<Floats4>(result.partials + at * HeadSize +
+                                                                 (head * HeadSize + unsigned(element)) + vector * vector_stride);
     }
     wave.keep_order();
     state[0] = merged.state;
     merged.state = RowState::merged<M>(state, weight, 1 + (row.partitions - first + RowWaves - 1) / RowWaves);
     HPA_UNROLL
-    for (int piece = 0; piece < pieces; ++piece) {
-      merged.sum[piece] = merged.sum[piece] * weight[0];
+    for (int vector = 0; vector < vectors; ++vector) {
+      merged.sum[vector] = merged.sum[vector] * weight[0];
       HPA_UNROLL
-      for (int i = 0; i < N; ++i) merged.sum[piece] = merged.sum[piece] + part[i][piece] * weight[1 + i];
+      for (int i = 0; i < N; ++i) merged.sum[vector] = merged.sum[vector] + partial_sum[i][vector] * weight[1 + i];
     }
   }
 
-  /// The first wave's become those of all waves, in order.
+  /// Merges what all waves of the row have into the first wave, in order.
   static HPA_DEVICE void exchange(Wave& wave, Lane<Merged>& merged) {
     auto& lds = *reinterpret_cast<Lds*>(wave.lds());
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int piece = 0; piece < pieces; ++piece) lds.sum[wave.index()][piece][lane] = merged[lane].sum[piece];
+      for (int vector = 0; vector < vectors; ++vector) lds.sum[wave.index()][vector][lane] = merged[lane].sum[vector];
       lds.state[wave.index()][lane] = merged[lane].state;
     });
     wave.barrier();
@@ -148,7 +149,7 @@ struct ReduceKernel {
       HPA_UNROLL
       for (int w = 0; w < waves; ++w) {
         HPA_UNROLL
-        for (int piece = 0; piece < pieces; ++piece) all.sum[piece] = all.sum[piece] + lds.sum[w][piece][lane] * weight[w];
+        for (int vector = 0; vector < vectors; ++vector) all.sum[vector] = all.sum[vector] + lds.sum[w][vector][lane] * weight[w];
       }
       merged[lane] = all;
     });
@@ -156,9 +157,9 @@ struct ReduceKernel {
 
   static HPA_DEVICE void store(const Params& p, const SplitRow& row, std::int32_t head, int element, const Merged& merged) {
     HPA_UNROLL
-    for (int piece = 0; piece < pieces; ++piece)
-      store_result<M, Out>(p.result, static_cast<const Finish&>(p), row.query_row, head, element + piece * piece_elements,
-                           merged.sum[piece], merged.state);
+    for (int vector = 0; vector < vectors; ++vector)
+      store_result<M, Out>(p.result, static_cast<const Finish&>(p), row.query_row, head, element + vector * vector_stride,
+                           merged.sum[vector], merged.state);
   }
 };
 

@@ -1,4 +1,4 @@
-// Where results go: the output itself, or partials for the reduce kernel.
+// RowView, ResultView and the stores of results: into the output, or into partials for the reduce kernel.
 #pragma once
 
 #include "hpa/arch/portable_rounding.hpp"
@@ -23,11 +23,12 @@ struct RowView {
   }
 };
 
+/// The tensors that decode and reduce write.
 struct ResultView {
   RowView out;
   float* lse;        // [num_rows, num_heads] or nullptr
-  float* partial;    // [slots, num_heads, head_size]
-  RowState* states;  // [slots, num_heads]
+  float* partials;   // [partials, num_heads, head_size]
+  RowState* states;  // [partials, num_heads]
   std::int32_t num_heads;
 };
 
@@ -48,12 +49,13 @@ struct FinishOf : std::conditional_t<covers(Can, Features::sinks), SinkParams, N
   static constexpr bool has_sinks = covers(Can, Features::sinks), has_fp8_out = covers(Can, Features::fp8_out);
 };
 
-/// The sink's logit joins the denominator: what was summed against a smaller maximum is scaled down.
+/// Adds a sink's logit to the denominator. `sum`, which was summed against a smaller maximum, is scaled down.
 template <class M, class Floats4>
 HPA_DEVICE void add_sink(float logit_log2, Floats4& sum, RowState& state) {
   sum = sum * state.absorb<M>({logit_log2, 1.f}).keep;
 }
 
+/// Four floats as codes of an FP8 type that is known at run time.
 template <class M, class Floats4>
 HPA_DEVICE std::uint32_t narrow_to(DType type, const Floats4& v) {
   switch (type) {
@@ -63,7 +65,7 @@ HPA_DEVICE std::uint32_t narrow_to(DType type, const Floats4& v) {
   }
 }
 
-/// Writes four neighbouring elements of one row's result. `sum` is not divided yet.
+/// Writes four neighbouring elements of one row's output, and the row's lse. `sum` is not divided yet.
 template <class M, DType Out, class Finish, class Floats4>
 HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Finish& finish, std::int64_t row, std::int32_t head,
                              int element, Floats4 sum, RowState state) {
@@ -90,15 +92,16 @@ HPA_DEVICE void store_result(const ResultView& result, [[maybe_unused]] const Fi
   M::Wave::store(result.out.at(row, head) + element * size_of(Out), packed);
 }
 
-/// The same for an item's row: its output if the item is all of it, else a partial for the reduce kernel.
+/// Writes four neighbouring elements of the result of an item for one row: into the output if the item is all of the row, else
+/// into a partial for the reduce kernel.
 template <class M, class C, class Finish, class Floats4>
 HPA_DEVICE void store_item(const ResultView& result, const Finish& finish, const Item& item, const RowPlace& row, int element,
                            const Floats4& sum, const RowState& state) {
-  if (item.slot < 0)
+  if (item.partial < 0)
     return store_result<M, C::query>(result, finish, item.query_row + row.query_row, row.head, element, sum, state);
-  const std::int64_t partial = std::int64_t(item.slot + row.query_row) * result.num_heads + row.head;
-  M::Wave::store(result.partial + partial * C::head_size + element, sum);
-  if (element == 0) M::Wave::store(result.states + partial, state);
+  const std::int64_t at = std::int64_t(item.partial + row.query_row) * result.num_heads + row.head;
+  M::Wave::store(result.partials + at * C::head_size + element, sum);
+  if (element == 0) M::Wave::store(result.states + at, state);
 }
 
 }  // namespace kernel

@@ -1,4 +1,4 @@
-// What a softmax keeps of a row, and how what was computed apart becomes one: the only place that knows.
+// RowState: the state of a row's softmax, and how states of disjoint tokens are merged. All merges of the library are here.
 #pragma once
 
 #include "hpa/arch/platform.hpp"
@@ -8,11 +8,12 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// The softmax of some of a row's tokens, whose output is kept beside it: total = sum of exp2(score - maximum), output = sum of
-/// exp2(score - maximum) * v, not divided. A wave has one for each of its rows, and a partial result in the workspace is one.
+/// The state of a row's softmax over some of its tokens. The output is kept beside it. total = sum of exp2(score - maximum);
+/// output = sum of exp2(score - maximum) * v, not divided. A wave has a state for each of its rows, and so has a partial in the
+/// workspace.
 struct RowState {
   float maximum;  // base 2, at or near the largest score; `unset` when nothing was seen
-  float total;    // negative: the row failed, as one of its block ids cannot be; it counts as empty
+  float total;    // negative: the row failed, because a block id was bad; it counts as empty
 
   static constexpr float unset = -__FLT_MAX__;  // finite, so that a masked score less it is -inf and not NaN
   static constexpr float failed_total = -1.f;
@@ -20,7 +21,7 @@ struct RowState {
   static HPA_HOST_DEVICE constexpr RowState none() { return {unset, 0.f}; }
 
   HPA_HOST_DEVICE constexpr bool failed() const { return total < 0.f; }
-  /// Nothing was seen, or nothing counts. NaN is not empty.
+  /// Whether the row saw no token, or failed. A NaN is not empty.
   HPA_HOST_DEVICE constexpr bool empty() const { return total == 0.f || failed(); }
 
   /// The natural logarithm of the sum of exp(score), of a row that is not empty.
@@ -29,8 +30,8 @@ struct RowState {
     return (maximum + M::log2(total)) * ln_2;
   }
 
-  /// Moves the maximum up to `to`; returns what an output summed against the old maximum is multiplied with. `log2_unit`: what maxima
-  /// are multiplied with to be in base 2.
+  /// Raises the maximum to at least `to`. Returns the factor of the output that was summed against the old maximum. `log2_unit`:
+  /// the factor that brings maxima to base 2.
   template <class M>
   HPA_DEVICE float raise(float to, float log2_unit = 1.f) {
     const float raised = M::max(maximum, to), keep = M::exp2((maximum - raised) * log2_unit);
@@ -38,12 +39,12 @@ struct RowState {
     return keep;
   }
 
-  /// What the outputs of this state and of another are multiplied with before they are added.
+  /// The factors of the outputs of two states before they are added: `keep` of this state's, `weight` of the other's.
   struct Weights {
     float keep, weight;
   };
 
-  /// Becomes the state of both. Neither has failed.
+  /// Merges another state into this one. Neither may have failed.
   template <class M>
   HPA_DEVICE Weights absorb(const RowState& other, float log2_unit = 1.f) {
     const float keep = raise<M>(other.maximum, log2_unit), weight = M::exp2((other.maximum - maximum) * log2_unit);
@@ -51,8 +52,9 @@ struct RowState {
     return {keep, weight};
   }
 
-  /// The state of the first `count` of N states; `weight` is what their outputs are multiplied with before they are added. States from
-  /// `count` on are copies of others, so that all can be loaded without a branch; their weight is 0. One that failed makes all fail.
+  /// Merges the first `count` of N states. `weight`: the factors of their outputs before they are added. States from `count` on
+  /// are copies of others, so that all can be loaded without a branch; their weight is 0. If one of the states failed, the result
+  /// has failed.
   template <class M, int N>
   static HPA_DEVICE RowState merged(const RowState (&states)[N], float (&weight)[N], int count = N) {
     RowState all{states[0].maximum, 0.f};

@@ -1,4 +1,4 @@
-// Tiles in registers: the keys and values that a wave has asked for, and the query rows that it multiplies them with.
+// KeyTile, ValueTile, QueryTile: the keys and values of a tile in registers, and the query rows that multiply them.
 #pragma once
 
 #include "hpa/arch/products.hpp"
@@ -13,7 +13,7 @@ namespace kernel {
 using arch::Place;
 using arch::Words;
 
-/// The compile-time facts of a (machine, config) pair that the tile code shares.
+/// The compile-time facts of tiles of a (machine, config) pair.
 template <class M, class C>
 struct TileTraits {
   using Products = typename M::template Products<C::query, C::kv, C::shape.rows_per_pass>;
@@ -28,20 +28,20 @@ struct TileTraits {
   static_assert(Layout::value_run == layout::Along::tokens, "these products take runs of tokens from memory");
 };
 
-/// Copies a lane's share of an operand from memory: runs of `Run` elements of `Type` that are next to each other there. `Shared`: other
+/// Loads a lane's words of an operand: runs of `Run` elements of `Type`, each of which lies together in memory. `Shared`: other
 /// waves of the workgroup load the same.
 template <class Wave, DType Type, int Run, bool Shared = false, int N, class Address>
 HPA_DEVICE void load_runs(const Wave& wave, Words<N>& operand, Address&& address_of_element) {
   constexpr int run_words = Run * layout::code_bits(Type) / 32;
   HPA_UNROLL
   for (int run = 0; run < N / run_words; ++run) {
-    Words<run_words> piece;
+    Words<run_words> words;
     if constexpr (Shared)
-      piece = wave.template load_shared<Words<run_words>>(address_of_element(run * Run));
+      words = wave.template load_shared<Words<run_words>>(address_of_element(run * Run));
     else
-      piece = wave.template load<Words<run_words>>(address_of_element(run * Run));
+      words = wave.template load<Words<run_words>>(address_of_element(run * Run));
     HPA_UNROLL
-    for (int i = 0; i < run_words; ++i) operand.word[run * run_words + i] = piece.word[i];
+    for (int i = 0; i < run_words; ++i) operand.word[run * run_words + i] = words.word[i];
   }
 }
 
@@ -55,7 +55,7 @@ struct KeyTile {
 
   HPA_DEVICE void request(const typename M::Wave& wave, const KvView& cache, const typename Traits::Blocks& blocks) {
     wave.each([&](int lane) {
-      const Place first = Products::key_at(lane, 0, 0);  // a lane's other pieces are at constant distances
+      const Place first = Products::key_at(lane, 0, 0);  // a lane's other runs lie at constant distances from it
       const char* start = cache.slab(blocks.block_of(first.token)) +
                           Traits::Layout::key_offset(C::block_size, blocks.slot_of(first.token), first.element);
       HPA_UNROLL
@@ -91,42 +91,44 @@ struct ValueTile {
   }
 };
 
-/// The query rows of one tile, in LDS as operands [step][lane]. Each of the workgroup's waves brings a share of the pieces.
+/// The query rows of a pass on their way to LDS, where they become operands [step][lane]. The workgroup's waves load them
+/// together, a fragment at a time.
 template <class M, class C, int Waves>
 struct QueryTile {
   using Staged = typename M::template StagedQuery<C::query, C::kv, C::head_size>;
   using Operand = typename Staged::Operand;
-  static constexpr int turns = int(ceil_div(Staged::pieces, Waves));
+  static constexpr int turns = int(ceil_div(Staged::fragments, Waves));
 
-  typename M::template Lane<Operand> share[turns];
+  typename M::template Lane<Operand> fragments[turns];
 
-  /// `row_address(row)` is the first element of a query row; rows past the last are given the last one's, so nothing is masked. A
-  /// wave without a piece of its own asks for a piece of one row: that is cheaper than a branch.
+  /// Asks for the wave's fragments. `row_address(row)`: the first element of a query row; rows past the last have the address of
+  /// the last, so nothing is masked. A wave without a fragment loads the first row: that is cheaper than a branch.
   template <class RowAddress>
   HPA_DEVICE void request(const typename M::Wave& wave, RowAddress&& row_address) {
     HPA_UNROLL
     for (int turn = 0; turn < turns; ++turn) {
-      const int n = wave.index() + turn * Waves, piece = int(unsigned(n) % Staged::pieces);
-      const bool own = is_piece(n);
+      const int n = wave.index() + turn * Waves, fragment = int(unsigned(n) % Staged::fragments);
+      const bool exists = is_fragment(n);
       wave.each_afresh([&](int lane) {
-        load_runs<typename M::Wave, C::query, Staged::piece_elements>(wave, share[turn][lane], [&](int i) {
-          const Place at = Staged::brought(lane, piece);
-          return row_address(own ? at.token : 0) + (at.element + i) * size_of(C::query);
+        load_runs<typename M::Wave, C::query, Staged::fragment_elements>(wave, fragments[turn][lane], [&](int i) {
+          const Place at = Staged::source_of(lane, fragment);
+          return row_address(exists ? at.token : 0) + (at.element + i) * size_of(C::query);
         });
       });
     }
   }
 
+  /// Writes the wave's fragments to LDS.
   HPA_DEVICE void stage(const typename M::Wave& wave, Operand* lds) const {
     HPA_UNROLL
     for (int turn = 0; turn < turns; ++turn) {
       const int n = wave.index() + turn * Waves;
-      if (is_piece(n)) Staged::stage(wave, share[turn], n, lds);
+      if (is_fragment(n)) Staged::stage(wave, fragments[turn], n, lds);
     }
   }
 
  private:
-  static HPA_DEVICE bool is_piece(int n) { return Staged::pieces % Waves == 0 || n < Staged::pieces; }
+  static HPA_DEVICE bool is_fragment(int n) { return Staged::fragments % Waves == 0 || n < Staged::fragments; }
 };
 
 }  // namespace kernel

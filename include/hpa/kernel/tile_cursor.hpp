@@ -1,4 +1,4 @@
-// Where a wave's next tile lies: its tiles of all items of the workgroup, one behind the other.
+// TileCursor: where a wave's next tile lies, over all items of its workgroup.
 #pragma once
 
 #include "hpa/kernel/tile.hpp"
@@ -8,19 +8,19 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// Tiles of an item for a pass that serves `rows` of its query rows.
+/// Tiles of an item, for a pass that has `rows` query rows of it.
 template <int TileTokens>
 HPA_DEVICE std::int32_t tiles_of(const Item& item, std::int32_t rows) {
   return rows > 0 ? std::int32_t(unsigned(item.end - item.begin + TileTokens - 1) / unsigned(TileTokens)) : 0;
 }
 
-/// Tiles of an item that fall to wave `index` of `waves`: index, index + waves, ..
+/// How many of an item's tiles index, index + waves, .. there are: the tiles of wave `index`.
 HPA_HOST_DEVICE constexpr std::int32_t tiles_of_wave(std::int32_t tiles, std::int32_t index, std::int32_t waves) {
   return tiles > index ? (tiles - index + waves - 1) / waves : 0;
 }
 
-/// Runs ahead of the arithmetic, over the ends of items. Lane j holds where the wave's j-th next tile lies, so one load of block ids
-/// serves as many tiles as a wave has lanes; the load after it is under way before it is needed, as is the next item.
+/// The cursor runs ahead of the arithmetic, over the ends of items. Lane j holds where the wave's j-th next tile lies: one load of
+/// block ids serves as many tiles as a wave has lanes. The next load is under way before it is needed, and so is the next item.
 template <class M, class C, int Waves>
 class TileCursor {
  public:
@@ -28,17 +28,17 @@ class TileCursor {
   template <class T>
   using Lane = typename M::template Lane<T>;
 
-  /// `list` stands at `first`, which exists. Only its first ids are waited for.
+  /// `list` stands at `first`, which exists. Waits for the first block ids alone.
   HPA_DEVICE TileCursor(Wave& wave, const RingParams<C>& params, const WorkQueue& list, const Work& first)
       : params_(params), list_(list), work_(first) {
-    next_work_ = list_.next_or(wave, first);
+    next_work_ = list_.next_or(wave, params_, first);
     advance(wave);
   }
 
   HPA_DEVICE bool at_end() const { return used_ == count_; }
 
-  // of the wave's next tile, which exists: the lane that knows where its keys and values lie, and whether its item has a block id
-  // that the cache does not have; block 0 stands in for it
+  // About the wave's next tile, which exists: the lane that holds where its keys and values lie, and whether its item has a bad
+  // block id, which block 0 replaces.
   HPA_DEVICE int lane() const { return used_; }
   HPA_DEVICE const Lane<const char*>& keys() const { return keys_; }
   HPA_DEVICE const Lane<const char*>& values() const { return values_; }
@@ -81,10 +81,10 @@ class TileCursor {
     started_ = true;
   }
 
-  /// The chunk's tiles are the next ones.
+  /// Makes the tiles of a chunk the next ones.
   HPA_DEVICE void locate(Wave& wave, const Chunk& chunk) {
     using Layout = typename TileTraits<M, C>::Layout;
-    const DecodeParams& caches = params_;  // token scales have keys too
+    const DecodeParams& caches = params_;  // TokenScaleParams has a member `keys` too
     const KvView keys = caches.keys.head(chunk.kv_head), values = caches.values.head(chunk.kv_head);
     const BlockIds ids = caches.block_ids;
     Lane<bool> bad;
@@ -100,15 +100,15 @@ class TileCursor {
     bad_id_ = wave.any(bad);
   }
 
-  /// Where there are none, other bytes stand in for them: copied as well, and not used.
+  /// Finds where token scales lie. Without scales the copies take other bytes, which are not used.
   HPA_DEVICE void locate_scales(int lane, std::int32_t kv_head, std::int32_t block, int slot) {
     const TokenScaleParams& all = params_;
-    const std::int64_t offset = all.of_keys().head(kv_head).slab(block) - all.keys + slot * int(sizeof(float));
+    const auto offset = std::int64_t(all.of_keys().offset(kv_head, block)) + slot * int(sizeof(float));
     scales_.keys[lane] = all.given() ? all.keys + offset : keys_[lane];
     scales_.values[lane] = all.given() ? all.values + offset : keys_[lane];
   }
 
-  /// Asks for the ids of the next tiles.
+  /// Asks for the block ids of the next chunk.
   HPA_DEVICE Chunk fetch(Wave& wave) {
     Chunk chunk;
     chunk.first_token = chunk.kv_head = chunk.count = 0;
@@ -122,7 +122,7 @@ class TileCursor {
       chunk.first_token = item.begin + (wave.index() + tiles_done_ * Waves) * tile_tokens;
       chunk.kv_head = work_.kv_head;
       tiles_done_ += chunk.count;
-      const std::int32_t* const row = params_.block_tables + item.sequence * params_.table_row_stride;
+      const std::int32_t* const row = params_.table_row(wave, item.sequence);
       wave.each([&](int lane) {
         const unsigned column = unsigned(chunk.first_token + lane * token_step) / unsigned(C::block_size);
         if (lane < chunk.count) chunk.blocks[lane] = wave.template load<std::int32_t>(row + column);
@@ -136,7 +136,7 @@ class TileCursor {
     done_ = list_.at_end();
     work_ = next_work_;
     tiles_done_ = 0;
-    next_work_ = list_.next_or(wave, next_work_);
+    next_work_ = list_.next_or(wave, params_, next_work_);
   }
 
   const RingParams<C>& params_;

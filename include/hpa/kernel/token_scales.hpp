@@ -8,15 +8,16 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// The scales of a tile's tokens, in LDS; nullptr: none.
+/// The token scales of a tile, in LDS; nullptr: all are 1.
 struct TileScales {
   const float* keys;
   const float* values;
 };
 
-/// A tile's scales on their way to LDS, where a tile has half as many tokens as a wave has lanes: a lane has one of them.
+/// The token scales of a tile on their way to LDS. A tile has half as many tokens as a wave has lanes, so each lane has one scale,
+/// of K or of V.
 template <class M, class C>
-class ScalesAhead {
+class ScalesPrefetch {
  public:
   using Traits = TileTraits<M, C>;
   /// A wave's place in LDS: the scales of a tile's keys, then of its values.
@@ -24,9 +25,9 @@ class ScalesAhead {
     float scale[M::width];
   };
 
-  /// Once an item, before the first request.
+  /// Prepares for an item. Called before its first request.
   HPA_DEVICE void start(const typename M::Wave& wave, const TokenScaleParams& scales) {
-    wave.each([&](int lane) { own_[lane] = lane < Traits::tokens ? scales.keys : scales.values; });
+    wave.each([&](int lane) { base_[lane] = lane < Traits::tokens ? scales.keys : scales.values; });
   }
 
   HPA_DEVICE void request(const typename M::Wave& wave, const TokenScaleParams& scales, const typename Traits::Blocks& blocks) {
@@ -34,12 +35,12 @@ class ScalesAhead {
     if (!scales.given()) return;
     wave.each_afresh([&](int lane) {
       const int token = lane % Traits::tokens;
-      const KvView own{own_[lane], scales.block_stride, scales.head_stride};
-      scale_[lane] = wave.template load<float>(own.slab(blocks.block_of(token)) + blocks.slot_of(token) * int(sizeof(float)));
+      const KvView view{base_[lane], scales.block_stride, scales.head_stride};
+      scale_[lane] = wave.template load<float>(view.slab(blocks.block_of(token)) + blocks.slot_of(token) * int(sizeof(float)));
     });
   }
 
-  /// `lds` is the wave's own.
+  /// Writes the scales to `lds`, which belongs to the wave.
   HPA_DEVICE TileScales stage(const typename M::Wave& wave, const TokenScaleParams& scales, float* lds) const {
     if (!scales.given()) return {nullptr, nullptr};
     wave.each_afresh([&](int lane) { lds[lane] = arch::drop_payload(scale_[lane]); });
@@ -48,7 +49,7 @@ class ScalesAhead {
 
  private:
   typename Traits::template Lane<float> scale_;
-  typename Traits::template Lane<const char*> own_;  // of K or of V, whichever the lane asks for
+  typename Traits::template Lane<const char*> base_;  // the scales of K or of V, as the lane's half of the wave needs
 };
 
 template <class M, class C>
@@ -57,7 +58,7 @@ HPA_DEVICE void scale_tokens(const typename M::Wave& wave, Scores<M, C>& scores,
   wave.each_afresh([&](int lane) { scores.each_score(lane, [&](auto& score, int, int token) { score = score * scales[token]; }); });
 }
 
-/// A lane's share of a tile's value scales: of the tokens that it holds values of.
+/// The value scales of a tile, for the tokens that a lane holds values of.
 template <class M, class C>
 class ValueScales {
  public:
@@ -88,8 +89,8 @@ class ValueScales {
   typename Traits::template Lane<float> scale_[tokens];
 };
 
-/// What multiplies values with probabilities: the products as they are, or with each token's scale. `seen()`: what some row sees of the
-/// tile.
+/// The product of values and probabilities: the machine's own, or with each token's scale. `seen()`: the tokens of the tile that
+/// some row sees.
 template <class M, class C, class Seen>
 HPA_DEVICE auto value_product([[maybe_unused]] const typename M::Wave& wave, [[maybe_unused]] const TileScales& scales,
                               [[maybe_unused]] Seen&& seen) {

@@ -1,4 +1,4 @@
-// From products to logits: scale, bias and mask. Everything is in base 2.
+// Scores, ValueMask: from products to logits by scale, bias and mask. Everything is in base 2.
 #pragma once
 
 #include "hpa/kernel/masks.hpp"
@@ -8,13 +8,13 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// The scores of one tile: [row slot][score product], four floats a lane.
+/// The scores of one tile: [row set][score product], four floats a lane.
 template <class M, class C>
 struct Scores {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
-  static constexpr int products = Products::row_slots * Products::score_products;
-  static constexpr int lane_rows = Products::row_slots * Products::slot_rows;  // rows that a lane holds scores of
+  static constexpr int products = Products::row_sets * Products::score_products;
+  static constexpr int lane_rows = Products::row_sets * Products::set_rows;  // rows that a lane holds scores of
   /// Whether a window may hide tokens of any tile from all rows alike: then a lane's tokens are not kept from tile to tile.
   static constexpr bool masks_in_loop = C::can(Features::window) && !C::can(Features::query_rows);
   typename Traits::template Lane<typename M::Floats4> product[products];
@@ -26,7 +26,7 @@ struct Scores {
     for (int p = 0; p < products; ++p) {
       HPA_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int row = p / Products::score_products * Products::slot_rows + i % Products::slot_rows;
+        const int row = p / Products::score_products * Products::set_rows + i % Products::set_rows;
         f(product[p][lane][i], row, Products::score_token(lane, p % Products::score_products, i));
       }
     }
@@ -38,7 +38,7 @@ struct Scores {
       for (int p = 0; p < products; ++p) product[p][lane] = product[p][lane] * factor;
     });
   }
-  /// By a lane's own factor.
+  /// Multiplies the scores of each lane by the lane's factor.
   HPA_DEVICE void scale(const typename M::Wave& wave, const typename Traits::template Lane<float>& factor) {
     wave.each([&](int lane) {
       HPA_UNROLL
@@ -76,8 +76,8 @@ struct Scores {
   }
 
  private:
-  /// cap * tanh(score / cap). Near 0, where 1 - 2 / (exp(2 x) + 1) cancels, by the first terms of tanh's series. Chosen by bits, as
-  /// compares would take registers.
+  /// Replaces each score by cap * tanh(score / cap). Near 0, where 1 - 2 / (exp(2 x) + 1) cancels, the first terms of the series
+  /// of tanh take over. Chosen by bits: comparisons would take registers.
   HPA_DEVICE void cap(const typename M::Wave& wave, float soft_cap) {
     const float limit = float_of(wave.made_anew(bits_of(soft_cap))), inverse = M::reciprocal(limit);
     wave.each([&](int lane) {
@@ -91,7 +91,7 @@ struct Scores {
     });
   }
 
-  /// Calls f(score, facts of its row, token).
+  /// Calls f(score, facts of its row, token) for every score of a lane.
   template <class F>
   HPA_DEVICE void each_row_score(const typename M::Wave& wave, const RowFacts* facts, F&& f) {
     wave.each_afresh([&](int lane) {
@@ -103,7 +103,8 @@ struct Scores {
   }
 };
 
-/// Makes values that no row sees zero: a probability of zero does not hide a NaN. A lane's bits to keep, of every operand of a tile.
+/// Makes values that no row sees zero, as a probability of zero does not hide a NaN. Holds a lane's bits to keep, which are the
+/// same for every operand of a tile.
 template <class M, class C>
 class ValueMask {
  public:
@@ -133,6 +134,7 @@ class ValueMask {
   std::uint32_t keep_[Products::value_words];
 };
 
+/// Makes the values of a tile in registers zero where no row sees them.
 template <class M, class C, class Seen>
 HPA_DEVICE void mask_values(const typename M::Wave& wave, ValueTile<M, C>& values, const Seen& seen) {
   wave.each_afresh([&](int lane) {

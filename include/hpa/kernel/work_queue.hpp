@@ -1,4 +1,4 @@
-// Which items are a workgroup's, and in which order.
+// ItemQueue and WorkQueue: the items of a workgroup, in their order.
 #pragma once
 
 #include "hpa/kernel/decode_params.hpp"
@@ -7,25 +7,27 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace kernel {
 
-/// A workgroup's items [index, end) of the plan's list, every `step`. By length: as many apart as workgroups run beside each other.
-/// Balanced: the plan says where the workgroup's neighbouring items begin and end.
+/// A workgroup's items [index, end) of the plan's list, every `step`-th. By length the step is the number of workgroups that run
+/// beside each other. Balanced: the items are neighbours, and the plan's shares say where they begin and end.
 class ItemQueue {
  public:
-  /// `place`: which of the workgroups that run beside each other. `first`, `step`: by length.
+  /// `place`: the workgroup's number among those that run beside each other. `first`, `step`: by length.
   template <class Wave>
   HPA_DEVICE ItemQueue(const Wave& wave, const DecodeParams& p, std::int32_t num_items, std::int32_t place, std::int32_t first,
                        std::int32_t step)
       : index_(first), end_(num_items), step_(step) {
     if (p.shares == nullptr) return;
     end_ = wave.uniform(p.shares + place + 1), index_ = wave.uniform(p.shares + place), step_ = 1;
-    if (index_ >= end_) index_ = end_ = 0;  // so that read() finds the list's first item
+    if (index_ >= end_) index_ = end_ = 0;  // read() may then read the list's first item
   }
 
   HPA_DEVICE bool at_end() const { return index_ >= end_; }
-  /// The item where the queue stands. At the end, too, for a queue that is new: the list is never shorter than the grid is wide.
+  /// The item where the queue stands. A new queue can be read even at its end: the list has room for an item of each workgroup.
   template <class Wave>
-  HPA_DEVICE Item read(const Wave& wave, const Item* items) const {
-    return wave.uniform(items + index_);
+  HPA_DEVICE Item read(const Wave& wave, const DecodeParams& p) const {
+    Item item = wave.uniform(p.items + index_);
+    item.keep_inside(p.table_tokens);
+    return item;
   }
   HPA_DEVICE void next() { index_ += step_; }
 
@@ -39,11 +41,11 @@ struct Work {
   std::int32_t kv_head;
 };
 
-/// Grid y covers passes over the query rows of a KV head, where one pass does not serve all of them.
+/// The parameters of the ring kernel. Grid y covers passes over the query rows of a KV head.
 template <class C>
 struct RingParams : DecodeParamsOf<C> {
   std::int32_t num_kv_heads;
-  std::int32_t item_step, head_step;  // by length: from one piece of work of a workgroup to the next, the grid's width
+  std::int32_t item_step, head_step;  // by length: from a workgroup's (item, KV head) pair to its next, the grid's width
   using Rows = QueryRows<C, C::shape.rows_per_pass>;
 
   template <class Wave>
@@ -52,8 +54,8 @@ struct RingParams : DecodeParamsOf<C> {
   }
 };
 
-/// One workgroup's (item, KV head) pairs. By length: every so many of all, heads running fastest. Balanced: neighbouring items for one
-/// head.
+/// One workgroup's (item, KV head) pairs. By length: every n-th of all pairs, heads running fastest, where n workgroups run beside
+/// each other. Balanced: neighbouring items for one head.
 class WorkQueue : public ItemQueue {
  public:
   template <class Wave, class C>
@@ -62,19 +64,19 @@ class WorkQueue : public ItemQueue {
                   p.shares == nullptr ? place_of(wave.workgroup_x(), wave.workgroups_x()) : wave.workgroup_x()) {}
 
   template <class Wave>
-  HPA_DEVICE Work read(const Wave& wave) const {
-    return {ItemQueue::read(wave, items_), kv_head_};
+  HPA_DEVICE Work read(const Wave& wave, const DecodeParams& p) const {
+    return {ItemQueue::read(wave, p), kv_head_};
   }
   HPA_DEVICE void next() {
     ItemQueue::next();
     kv_head_ += head_step_;
     if (kv_head_ >= num_kv_heads_) kv_head_ -= num_kv_heads_, ++index_;
   }
-  /// The next piece of work, if there is one, otherwise `last`.
+  /// The next (item, KV head) pair, if there is one, otherwise `last`.
   template <class Wave>
-  HPA_DEVICE Work next_or(const Wave& wave, const Work& last) {
+  HPA_DEVICE Work next_or(const Wave& wave, const DecodeParams& p, const Work& last) {
     if (!at_end()) next();
-    return at_end() ? last : read(wave);
+    return at_end() ? last : read(wave, p);
   }
 
  private:
@@ -84,15 +86,14 @@ class WorkQueue : public ItemQueue {
   template <class Wave, class C>
   HPA_DEVICE WorkQueue(const Wave& wave, const RingParams<C>& p, std::int32_t num_items, std::int32_t place, std::int32_t first)
       : ItemQueue(wave, p, num_items, first, first, p.item_step),
-        items_(p.items),
         num_kv_heads_(p.num_kv_heads),
         kv_head_(place - first * p.num_kv_heads),
         head_step_(p.head_step) {}
 
-  /// Where in the list a workgroup begins, of n workgroups. The last places have one piece of work less than the first, or shorter ones.
-  /// Workgroups start in the order of x. Every eighth of them, x = 0, 8, 16, .., takes a place from the end on; the others share the
-  /// rest, likewise from its end on. Where launches overlap, the first to start take the multiprocessors that ended first: light
-  /// places in a row would lie in the same part of the chip launch after launch.
+  /// The place in the list where workgroup x of n begins. The last places have one pair less than the first, or shorter items.
+  /// Workgroups start in the order of x. Every eighth of them, x = 0, 8, 16, .., takes a place from the end on; the others take
+  /// the remaining places, likewise from the end on. Where launches overlap, the first to start take the multiprocessors that
+  /// ended first: light places in a row would lie in the same region of the chip launch after launch.
   ///
   ///   n = 16    x       0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15
   ///             place  15 13 12 11 10  9  8  7 14  6  5  4  3  2  1  0
@@ -104,7 +105,6 @@ class WorkQueue : public ItemQueue {
     return others - (x - eighth);
   }
 
-  const Item* items_;
   std::int32_t num_kv_heads_, kv_head_, head_step_;
 };
 

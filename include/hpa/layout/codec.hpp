@@ -11,7 +11,7 @@ namespace layout {
 /// Bits of an element's code.
 HPA_HOST_DEVICE constexpr int code_bits(DType type) { return 8 * size_of(type); }
 
-/// What codes are multiplied with to be elements.
+/// The factors that turn codes into elements.
 enum class Scales : std::uint8_t {
   none,  // nothing
   one,   // one float for all of K and one for all of V
@@ -26,7 +26,7 @@ inline constexpr Scales scales_of = code_bits(C::kv) == 16 ? Scales::none
 
 /// Codes of `Stored` in 32-bit words, the first in the lowest bits. Codes of 16 bits are the query's type, and operands of its products
 /// as they are; those of 8 bits are widened, four at a time, as the products need them.
-template <class Machine, DType Stored, DType Query>
+template <class Machine, DType Query, DType Stored>
 struct Codec {
   static constexpr DType type = Stored;
   static constexpr int bits = code_bits(Stored), codes_per_word = 32 / bits;
@@ -34,7 +34,7 @@ struct Codec {
   template <int N>
   using Lanes = typename Machine::template Lane<arch::Words<N>>;
 
-  /// Words [first, first + N) of an operand of codes, a lane each.
+  /// Widens words [first, first + N) of an operand of codes.
   template <int N, DType To = Query, class Wave, class Operand>
   static HPA_DEVICE auto widen(const Wave& wave, const Operand& operand, int first) {
     static_assert(codes_per_word == 4, "four codes become two words");
@@ -49,7 +49,7 @@ struct Codec {
     return wide;
   }
 
-  /// All N words of an operand of values, i8, times `scale(lane, element)`.
+  /// Widens all N words of an operand of i8 values, times `scale(lane, element)`.
   template <int N, DType To, class Wave, class Operand, class Scale>
   static HPA_DEVICE auto widen_scaled(const Wave& wave, const Operand& operand, Scale&& scale) {
     Lanes<2 * N> wide;
@@ -58,7 +58,7 @@ struct Codec {
       for (int i = 0; i < 2 * N; ++i) {
         const std::uint32_t pair = operand[lane].word[i / 2] >> (16 * (i % 2));
         wide[lane].word[i] = Machine::template pack_plain<To>(float(std::int8_t(pair)) * scale(lane, 2 * i),
-                                                        float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
+                                                              float(std::int8_t(pair >> 8)) * scale(lane, 2 * i + 1));
       }
     });
     return wide;

@@ -9,7 +9,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace layout {
 
-/// What the elements of V that lie next to each other in memory are.
+/// Along what V runs in memory: elements that are neighbours there are neighbouring tokens, or neighbouring head elements.
 enum class Along { tokens, elements };
 
 /// Byte offsets inside a slab, for elements of `Bits` bits. They are sums: of a token's offset and of an element's. `block_size` is a
@@ -33,17 +33,17 @@ struct Vllm {
   using ValueStrip = arch::Strip<HeadSize, Tokens * Bits / 8, BlockSize * Bits / 8>;
 };
 
-namespace detail {
+namespace choose {
 template <KvLayout Layout, int Bits>
 struct Choice {
   static_assert(Layout == KvLayout::vllm, "decode kernels exist for KvLayout::vllm alone");
   using Type = Vllm<Bits>;
 };
-}  // namespace detail
+}  // namespace choose
 
 /// The type that says where elements of `Bits` bits lie in a cache of this layout.
 template <KvLayout Layout, int Bits>
-using LayoutOf = typename detail::Choice<Layout, Bits>::Type;
+using LayoutOf = typename choose::Choice<Layout, Bits>::Type;
 
 }  // namespace layout
 }  // namespace HPA_PLATFORM

@@ -1,4 +1,4 @@
-// What was measured on AMD CDNA: gfx90a, gfx942, gfx950.
+// The shapes of kernels on AMD CDNA, as measured: gfx90a, gfx942, gfx950.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ struct Cdna {
   static constexpr std::array lds_classes{64 * 1024};  // kernels need no more, though gfx950 has it
   static constexpr std::array row_classes{16};         // rows a pass: products have no fewer
 
-  /// Where rows fill the chip, workgroups of few waves read most with the fewest instructions; else each row's latency counts, and more
-  /// waves share its tiles.
+  /// The shape of the decode kernel. Where sequences fill the chip, workgroups of few waves read most with the fewest
+  /// instructions; where they do not, the latency of each sequence counts, and more waves take its tiles.
   static constexpr KernelShape decode_kernel_shape(int chip_lds_bytes, const Sizes& sizes, bool fills_the_chip) {
     KernelShape shape;
     if (!sizes.same_heads() || (sizes.head_k != 64 && sizes.head_k != 128)) return shape;
@@ -31,18 +31,18 @@ struct Cdna {
     const int chunks = sizes.head_v / 4;
     shape.merge_rows =
         smaller(smaller(shape.waves * 64 / chunks, shape.lds_bytes / (shape.waves * chunks * 16)), shape.rows_per_pass);
-    // Bytes leave registers to spare.
+    // 8-bit operands leave registers to spare.
     shape.value_batch = shape.query_ahead = sizes.kv_bits == 16 ? 1 : 4;
     return shape;
   }
 
-  /// `row_waves`: waves that share a row, or one.
+  /// The shape of the reduce kernel. `row_waves`: waves that merge a row together, or one.
   static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool /*features*/, int /*row_waves*/) {
     return {{1, unit_waves, unit_waves}, 2, 4};
   }
-  static constexpr int reduce_row_waves = 1;  // waves that share a row where rows do not fill the chip
+  static constexpr int reduce_row_waves = 1;  // waves that merge a row together where sequences do not fill the chip
   static constexpr PlanShape plan_kernel_shape() { return {{16, 1, 1}, 1}; }
-  /// append, copy_blocks, move_tokens, merge_states.
+  /// The shape of the kernels of append(), copy_blocks() and merge_states().
   static constexpr KernelShape copy_kernel_shape() { return {4, 4, 4}; }
 
   static constexpr CutRule cut_rule(int /*chip_lds_bytes*/) { return {4096, 2048, 512, 64, 768, 192, 16, 4, 2}; }

@@ -1,4 +1,4 @@
-// Which row of the tables a device and a shape get, at run time and at compile time.
+// The choice of a kernel's shape from the tables, for a device and sizes: at run time and at compile time.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace tuning {
 
-/// The table's class of chips that a device belongs to: the one with most LDS that it has; 0 = it has too little.
+/// The class of chips in a table that a device belongs to: the one with most LDS that the device has; 0 = it has too little.
 template <class Table>
 constexpr int lds_class(const Device& device) {
   int most = 0;
@@ -23,7 +23,7 @@ constexpr int lds_class(const Device& device) {
   return most;
 }
 
-/// Rows that a pass has when a KV head has `rows`: the fewest of the table's that hold all of them, else the most that it has.
+/// Rows of a pass, where a KV head has `rows`: the fewest in the table that hold all of them, else the most in the table.
 template <class Table>
 constexpr int row_class(int rows) {
   int most = 0;
@@ -46,12 +46,14 @@ constexpr Sizes sizes_of(int rows) {
   return {C::head_size, C::head_size, 8 * size_of(C::kv), rows, C::token_scales};
 }
 
-/// Whether kernels can read blocks of so many tokens: a tile is a part of one block or, where it comes to registers, two blocks.
+/// Whether kernels of this shape can read blocks of `block_size` tokens: a tile is a part of one block or, where it comes to
+/// registers, two blocks.
 constexpr bool reads_blocks_of(const KernelShape& shape, int block_size) {
   return shape && (block_size % shape.tile_tokens == 0 || (shape.stages == 1 && 2 * block_size == shape.tile_tokens));
 }
 
-/// The shape of machine M's decode kernel on a device; none where there is none. `fills_the_chip`: whether the shape has (sequence, KV head) rows enough to give each compute unit one.
+/// The shape of machine M's decode kernel on a device; empty where there is none. `fills_the_chip`: whether there are (sequence,
+/// KV head) pairs enough to give each compute unit one.
 template <class M>
 constexpr KernelShape decode_kernel_shape(const Device& device, Sizes sizes, bool fills_the_chip) {
   using Table = typename arch::Facts<M>::Tuning;
@@ -119,7 +121,7 @@ constexpr bool one_has_kernel(arch::Machines<List...>) {
 }
 }  // namespace choose
 
-/// decode_kernel_shape() of that one of several Machines that the device gets, or of the one that is given.
+/// decode_kernel_shape() for M, or, where M is several Machines, for the one that the device gets.
 template <class M>
 constexpr KernelShape kernel_shape_of(const Device& device, const Sizes& sizes, bool fills_the_chip) {
   return choose::of_first(typename arch::machines::ListOf<M>::type{}, device, sizes, fills_the_chip);
@@ -135,7 +137,7 @@ bool visit_kernel_shape(const Device& device, int rows, bool fills_the_chip, F&&
   return choose::visit<M, C>(choose::Numbers<M, C>{}, device, rows, fills_the_chip, f);
 }
 
-/// How rows are cut on a device, whatever the platform of this source.
+/// The numbers by which sequences are cut on a device, whatever the platform of this source.
 constexpr CutRule cut_rule(const Device& device) {
   return choose::cut_rule_of_first(arch::Machines<arch::Cdna, arch::Nvidia, arch::HostMachine<arch::Cdna>>{}, device);
 }

@@ -1,4 +1,4 @@
-// The host's numbers: few waves, as each is a thread, and one shape for all, as more would show nothing new.
+// The shapes of kernels on the host: few waves, as each is a thread, and one shape for all sizes, as more would show nothing new.
 #pragma once
 
 #include <array>
@@ -9,7 +9,8 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace tuning {
 
-/// `Of`: the table of the machine that is emulated. What its kernels are made of stays, and how many there are of it is the host's.
+/// The table of an emulated machine. `Of`: the table of the machine that it stands for; what kernels are made of is taken from
+/// there, and the number of waves is the host's.
 template <class Of>
 struct Host {
   static constexpr std::array lds_classes{160 * 1024};
@@ -27,8 +28,8 @@ struct Host {
   static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool /*features*/, int /*row_waves*/) {
     return {{2, 4, 1}, 1, 4};
   }
-  static constexpr int reduce_row_waves = 2;  // waves that share a row where rows do not fill the chip
-  static constexpr PlanShape plan_kernel_shape() { return {{2, 1, 1}, Of::plan_kernel_shape().shares > 1 ? 2 : 1}; }
+  static constexpr int reduce_row_waves = 2;  // waves that merge a row together where sequences do not fill the chip
+  static constexpr PlanShape plan_kernel_shape() { return {{2, 1, 1}, Of::plan_kernel_shape().writers > 1 ? 2 : 1}; }
   static constexpr KernelShape copy_kernel_shape() { return {2, 2, 1}; }
   static constexpr CutRule cut_rule(int /*chip_lds_bytes*/) { return {4096, 2048, 128, 0, 0, 64, 16, 1, 1}; }
 };

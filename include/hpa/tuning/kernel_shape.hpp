@@ -7,7 +7,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace tuning {
 
-/// What a decode kernel is shaped for.
+/// The sizes by which a table chooses the shape of a decode kernel.
 struct Sizes {
   int head_k = 0, head_v = 0;  // elements
   int kv_bits = 0;             // of an element of the cache
@@ -24,7 +24,7 @@ struct KernelShape {
   int workgroups_per_unit = 0;  // of a grid, for each compute unit
   int resident_workgroups = 0;  // of a compute unit that registers must leave room for: the launch bounds
   int lds_bytes = 0;            // of a workgroup, at most; 0 = not decode's, little
-  int chip_lds_bytes = 0;       // decode: of chips on which a workgroup can have so many bytes of LDS; 0 = of all
+  int chip_lds_bytes = 0;       // decode: LDS that a workgroup can have on the chips of this shape; 0 = any
 
   // decode alone
   int rows_per_pass = 0;    // query rows that one pass over a KV head's cache serves
@@ -37,33 +37,34 @@ struct KernelShape {
 
   constexpr explicit operator bool() const { return waves > 0; }
   constexpr int waves_per_simd() const { return resident_workgroups * waves < 4 ? 1 : resident_workgroups * waves / 4; }
-  /// Of the cache, on their way to one compute unit at a time.
+  /// Bytes of the cache that are on their way to one compute unit at a time.
   constexpr int bytes_in_flight() const { return workgroups_per_unit * waves * stages * bytes_per_stage; }
 };
 
+/// The shape of the plan kernels.
 struct PlanShape {
   KernelShape kernel;
-  int shares = 0;  // workgroups that hold the same sequences and write for different ones of them
+  int writers = 0;  // workgroups that read the same sequences; each writes for other ones of them
 };
 
+/// The shape of the reduce kernel.
 struct ReduceShape {
   KernelShape kernel;
-  int pieces = 0;          // of four elements, that a lane has of its head
+  int vectors = 0;         // of four elements each, that a lane has of its head
   int partials_ahead = 0;  // of a row, that a wave has in flight at a time
 };
 
-/// What PartitionRule is made of.
+/// The numbers of a machine from which PartitionRule is made.
 struct CutRule {
-  int whole_row_tokens = 4096;  // rows up to this length are one partition when there are rows enough to fill the chip
-  int long_partition = 2048;    // tokens a partition of longer rows
-  int min_partition = 128;      // tokens a partition when rows are too few to fill the chip: never fewer
-  int min_tokens_per_row =
-      0;                   // tokens a partition for each query row of a KV head: fewer would move more for rows than is worth it
-  int min_saving = 0;      // tokens that such a cut must save a workgroup: what the second launch costs
-  int row_cost = 0;        // balanced: what a row takes beside its tokens, in tokens
-  int rows_per_pass = 16;  // query rows of a KV head beyond which its cache is read once more
-  int workgroups_per_unit = 1;       // balanced: that decode has where rows fill the chip
-  int lone_workgroups_per_unit = 1;  // the same where they do not
+  int whole_sequence_tokens = 4096;  // where sequences fill the chip: those up to this length are not cut
+  int long_partition = 2048;         // tokens of a partition of longer sequences
+  int min_partition = 128;           // tokens of a partition at least, where sequences do not fill the chip
+  int min_tokens_per_row = 0;  // likewise, for each row of a pass: with fewer tokens, moving partials costs more than the cut saves
+  int min_saving = 0;          // tokens that such a cut must save a workgroup: the cost of the second launch
+  int sequence_cost = 0;       // balanced: cost of a sequence beside its tokens, in tokens
+  int rows_per_pass = 16;      // query rows of a KV head beyond which its cache is read once more
+  int workgroups_per_unit = 1;          // balanced: of decode, where sequences fill the chip
+  int latency_workgroups_per_unit = 1;  // balanced: of decode, where they do not and latency counts
 };
 
 /// A KernelShape as a type, for kernels to be templates of. Equal shapes are one type.

@@ -1,4 +1,4 @@
-// What was measured on NVIDIA's sm_90, and what fits into the LDS of chips that have less.
+// The shapes of kernels on NVIDIA, as measured on sm_90 and as they fit the LDS of chips that have less.
 #pragma once
 
 #include <array>
@@ -17,8 +17,9 @@ struct Nvidia {
   static constexpr int unit_bytes = 128 * 1024;    // in flight, of all waves of a multiprocessor: enough to saturate the memory
   static constexpr int ring_bytes = 16 * 1024;     // of them a wave's
 
-  /// Decode workgroups that share a multiprocessor. Where rows fill the chip they hide each other's merges; else one has it to itself, so
-  /// that a row is cut into fewer partitions. Two halves of little LDS would hold a wave or two each.
+  /// Decode workgroups of a multiprocessor. Where sequences fill the chip, two workgroups hide each other's merges. Where they do
+  /// not, one has the multiprocessor to itself, so that a sequence is cut into fewer partitions. Halves of little LDS would hold a
+  /// wave or two each.
   static constexpr int workgroups_per_unit(int chip_lds_bytes, bool fills_the_chip) {
     return fills_the_chip && chip_lds_bytes >= 163 * 1024 ? 2 : 1;
   }
@@ -37,7 +38,8 @@ struct Nvidia {
     shape.value_batch = shape.query_ahead = 1;
     int ring = ring_bytes;
     shape.waves = unit_bytes / workgroups / ring;
-    // Where a token has few bytes for its arithmetic, more waves with less each hide more of the merges; registers say how many.
+    // Where a token has few bytes for its arithmetic, more waves with shorter rings hide more of the merges; registers limit their
+    // number.
     if (workgroups > 1 && few_rows && (sizes.head_k == 64 || (sizes.kv_bits == 8 && !sizes.token_scales))) {
       ring /= 2;
       shape.waves = sizes.head_k == 64 ? 8 : 6;
@@ -48,19 +50,20 @@ struct Nvidia {
     return shape;
   }
 
-  /// Of a wave: its ring and a barrier a stage, rows of output and their states in two sets of 8 or one of 16, what rows need to know.
+  /// LDS of a wave: its ring and a barrier a stage, rows of output and their states in two sets of 8 or one of 16, and the facts
+  /// of rows.
   static constexpr int wave_lds_bytes(const Sizes& sizes, const KernelShape& shape) {
     return shape.stages * (shape.bytes_per_stage + 8) + 16 * (4 * (sizes.head_v + 4) + 8) + 16 * shape.rows_per_pass;
   }
 
-  /// `row_waves`: waves that share a row, or one. Then a workgroup has the registers that six would have: what the decode workgroups of a
-  /// multiprocessor leave for one. Those of kernels with features leave none.
+  /// The shape of the reduce kernel. `row_waves`: waves that merge a row together, or one. With one, the budget of registers is
+  /// 1/6 of the register file: decode leaves that much of a multiprocessor free. Kernels with Features::all have none such.
   static constexpr ReduceShape reduce_kernel_shape(int /*head_size*/, bool features, int row_waves) {
     return {{8, 8, row_waves == 8 || features ? 1 : 6}, 1, 2};
   }
-  static constexpr int reduce_row_waves = 8;  // waves that share a row where rows do not fill the chip
+  static constexpr int reduce_row_waves = 8;  // waves that merge a row together where sequences do not fill the chip
   static constexpr PlanShape plan_kernel_shape() { return {{32, 1, 1}, 8}; }
-  /// append, copy_blocks, move_tokens, merge_states.
+  /// The shape of the kernels of append(), copy_blocks() and merge_states().
   static constexpr KernelShape copy_kernel_shape() { return {4, 2, 1}; }
 
   static constexpr CutRule cut_rule(int chip_lds_bytes) {

@@ -12,7 +12,7 @@ bool accepted(const char* call, const hpa::Verdict& verdict) {
   return bool(verdict);
 }
 
-struct alignas(16) Piece {
+struct alignas(16) Vector {
   std::uint8_t byte[16] = {};
 };
 
@@ -24,7 +24,7 @@ int main() {
   hpa::DecodeShape shape;
   shape.query = shape.kv = shape.out = hpa::DType::bf16;
   shape.head_size = 64, shape.num_heads = shape.num_kv_heads = 1, shape.max_seqs = 1, shape.max_seq_len = 16;
-  std::vector<Piece> keys(128), values(128), row(8), out(8), memory(hpa::workspace_bytes<engine_menu>(shape, device) / 16 + 1);
+  std::vector<Vector> keys(128), values(128), row(8), out(8), memory(hpa::workspace_bytes<engine_menu>(shape, device) / 16 + 1);
   const hpa::Workspace workspace{memory.data(), memory.size() * 16};
   const std::int32_t table = 0, length = 1;
   const std::int64_t slot = 0, pair[] = {0, 0};
@@ -51,8 +51,15 @@ int main() {
   good &= accepted("plan", hpa::plan<engine_menu>(shape, args.batch, workspace, stream));
   good &= accepted("decode", hpa::decode<engine_menu>(shape, args, workspace, stream));
   good &= accepted("paged_attention", hpa::paged_attention<engine_menu>(shape, args, workspace, stream));
+  const auto step = hpa::prepare<engine_menu>(shape, args.batch, workspace);
+  good &= accepted("prepare", step.verdict());
+  good &= accepted("plan of a prepared step", hpa::plan(step, stream));
+  good &= accepted("decode of a prepared step", hpa::decode(step, args, stream));
   good &= accepted("copy_blocks", hpa::copy_blocks<engine_menu>(shape, copy, stream));
   good &= accepted("merge_states", hpa::merge_states<engine_menu>(merge, stream));
+  hpa::PlanReport report;
+  const hpa::Verdict reported = hpa::plan_report(workspace, stream, &report);
+  good &= device.arch != hpa::Arch::host || (accepted("plan_report", reported) && report.decoded == 1);
   int sequence = 0;
   const hpa::Verdict error = hpa::workspace_error(workspace, stream, &sequence);
   good &= device.arch != hpa::Arch::host || accepted("workspace_error", error);

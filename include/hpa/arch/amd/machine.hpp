@@ -1,4 +1,4 @@
-// What AMD's machines have alike, beside their waves: 16-bit conversions, and functions of one float.
+// What AMD's machines have in common beside their waves: 16-bit conversions, and functions of one float.
 #pragma once
 
 #include "hpa/arch/amd/wave.hpp"
@@ -17,8 +17,8 @@ inline constexpr bool rounds_to_bf16 = true;  // by one instruction for two floa
 inline constexpr bool rounds_to_bf16 = false;
 #endif
 
-/// Rounded to nearest even. A NaN stays one if its lower half is zero, as when it comes from the matrix products; others where the chip
-/// rounds by itself.
+/// Two floats as bf16, rounded to nearest even. A NaN stays NaN if its lower half is zero, as in results of matrix products; any
+/// NaN does where the chip rounds by itself.
 HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (rounds_to_bf16) {
@@ -31,7 +31,7 @@ HPA_DEVICE std::uint32_t bf16_pair([[maybe_unused]] float low, [[maybe_unused]] 
 #endif
 }
 
-/// M: the machine that derives from it.
+/// The part of a machine that is AMD's. M: the machine that derives from it.
 template <class M>
 struct Machine : MachineDefaults<M> {
   template <class T>
@@ -59,7 +59,7 @@ struct Machine : MachineDefaults<M> {
     return 0;
 #endif
   }
-  /// Half 0 or 1 of what pack() made, exactly.
+  /// Unpacks half 0 or 1 of a word that pack() made, exactly.
   template <DType Type>
   static HPA_DEVICE float unpack(std::uint32_t word, int half) {
     const auto code = std::uint16_t(word >> (16 * half));
@@ -68,7 +68,7 @@ struct Machine : MachineDefaults<M> {
     else
       return float_of(std::uint32_t(code) << 16);
   }
-  /// Truncates where rounding is not one instruction: the sum of the probabilities is taken of the truncated ones.
+  /// Packs two probabilities. Truncates where rounding is more than one instruction: their sum is taken of the truncated ones.
   template <DType Type>
   static HPA_DEVICE std::uint32_t pack_probabilities([[maybe_unused]] float low, [[maybe_unused]] float high) {
 #if defined(__HIP_DEVICE_COMPILE__)

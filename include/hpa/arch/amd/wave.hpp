@@ -29,7 +29,7 @@ using Memory =
                                           std::conditional_t<sizeof(T) == 4, std::uint32_t,
                                                              std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>;
 
-/// A value that the optimiser knows nothing of: arithmetic on it is neither hoisted nor shared.
+/// Hides a value from the optimiser: arithmetic on it is neither hoisted nor shared.
 HPA_DEVICE int hide(int value) {
 #if defined(__HIP_DEVICE_COMPILE__)
   asm volatile("" : "+v"(value));
@@ -53,9 +53,9 @@ class Wave : public WaveDefaults<Wave<Width>> {
   HPA_DEVICE int workgroup_y() const { return int(blockIdx.y); }
   HPA_DEVICE int workgroup_z() const { return int(blockIdx.z); }
   HPA_DEVICE int workgroups_x() const { return int(gridDim.x); }
-  /// Lane arithmetic after this is done anew: kept across a long loop it would cost the registers that the loop needs.
+  /// Makes lane arithmetic start anew: kept across a long loop it would cost the registers that the loop needs.
   HPA_DEVICE void refresh() { thread_ = hide(int(threadIdx.x)), index_ = loaded(index_); }
-  /// Kernel arguments, all loaded by now: the compiler would load each where it is first used, and wait for it there.
+  /// The kernel's arguments, loaded here. Otherwise the compiler would load each one, and wait for it, where it is first used.
   template <class Params>
   static HPA_DEVICE Params loaded(const Params& params) {
     auto words = __builtin_bit_cast(Words<sizeof(Params) / 4>, params);
@@ -68,29 +68,29 @@ class Wave : public WaveDefaults<Wave<Width>> {
 #endif
     return __builtin_bit_cast(Params, words);
   }
-  /// A part of the kernel's arguments, read where it is used: kept in registers from the start it would cost others theirs.
-  template <class Part, class Params>
-  static HPA_DEVICE Part reread([[maybe_unused]] const Params& params) {
+  /// A base class of the kernel's arguments, read here: kept in registers from the start it would take registers from others.
+  template <class Base, class Params>
+  static HPA_DEVICE Base reread([[maybe_unused]] const Params& params) {
 #if defined(__HIP_DEVICE_COMPILE__)
-    if constexpr (std::is_empty_v<Part>) {
+    if constexpr (std::is_empty_v<Base>) {
       return {};
     } else {
-      const auto offset = reinterpret_cast<const char*>(static_cast<const Part*>(&params)) - reinterpret_cast<const char*>(&params);
+      const auto offset = reinterpret_cast<const char*>(static_cast<const Base*>(&params)) - reinterpret_cast<const char*>(&params);
       int zero = 0;
       asm volatile("" : "+s"(zero));
-      return uniform((const Part*)((const HPA_CONSTANT_MEMORY char*)__builtin_amdgcn_kernarg_segment_ptr() + offset + zero));
+      return uniform((const Base*)((const HPA_CONSTANT_MEMORY char*)__builtin_amdgcn_kernarg_segment_ptr() + offset + zero));
     }
 #else
     return params;
 #endif
   }
-  /// A constant that is not kept in a register between its uses.
+  /// The constant, made here and not kept in a register between its uses.
   static HPA_DEVICE std::uint32_t made_anew(std::uint32_t constant) { return std::uint32_t(hide(int(constant))); }
   template <class Body>
   HPA_DEVICE void each(Body&& body) const {
     body(thread_ & (Width - 1));
   }
-  /// As each(), with lane arithmetic that is never kept in a register from one call to the next.
+  /// Runs the body like each(), but its lane arithmetic is never kept in a register from one call to the next.
   template <class Body>
   HPA_DEVICE void each_afresh(Body&& body) const {
     body(hide(int(threadIdx.x)) & (Width - 1));
@@ -102,6 +102,12 @@ class Wave : public WaveDefaults<Wave<Width>> {
       return __builtin_amdgcn_ballot_w64(condition.value) != 0;
     else
       return __builtin_amdgcn_ballot_w32(condition.value) != 0;
+  }
+  HPA_DEVICE int count(const Lane<bool>& condition) const {
+    if constexpr (Width == 64)
+      return __builtin_popcountll(__builtin_amdgcn_ballot_w64(condition.value));
+    else
+      return __builtin_popcount(__builtin_amdgcn_ballot_w32(condition.value));
   }
   template <class T, class Source>
   HPA_DEVICE Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
@@ -126,7 +132,7 @@ class Wave : public WaveDefaults<Wave<Width>> {
       with(std::integral_constant<int, 0xb1>{});                              // quad_perm: 1, 0, 3, 2
       with(std::integral_constant<int, 0x4e>{});                              // quad_perm: 2, 3, 0, 1
       with(std::integral_constant<int, 0x141>{});                             // the lane as far from the other end of eight
-      if constexpr (Lanes == 16) with(std::integral_constant<int, 0x140>{});  // of sixteen
+      if constexpr (Lanes == 16) with(std::integral_constant<int, 0x140>{});  // the lane as far from the other end of sixteen
     } else {
       WaveDefaults<Wave>::template spread_max<Lanes>(value);
     }
@@ -150,7 +156,7 @@ class Wave : public WaveDefaults<Wave<Width>> {
     for (int i = 0; i < int(sizeof(T) / 4); ++i) value.word[i] = words[i];
     return __builtin_bit_cast(T, value);
   }
-  /// Waits for values that were loaded and for all that was asked for before them: once, where each use would wait for its own.
+  /// Waits for values that were loaded, and for all that was asked for before them: once, where each use would wait by itself.
   template <class... T>
   HPA_DEVICE void await([[maybe_unused]] const Lane<T>&... values) const {
     keep_order();
@@ -164,9 +170,14 @@ class Wave : public WaveDefaults<Wave<Width>> {
     __hip_atomic_fetch_min((HPA_GLOBAL_MEMORY int*)(address), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 #endif
   }
+  static HPA_DEVICE void atomic_add([[maybe_unused]] int* address, [[maybe_unused]] int value) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    __hip_atomic_fetch_add((HPA_GLOBAL_MEMORY int*)(address), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+#endif
+  }
   HPA_DEVICE std::byte* lds() const { return lds_; }
   HPA_DEVICE void barrier() const { __syncthreads(); }
-  /// Instructions stay on their side of it: loads are asked for where the source asks for them.
+  /// A fence for the scheduler: instructions stay on their side of it, so that loads are asked for where the source asks for them.
   HPA_DEVICE void keep_order() const { __builtin_amdgcn_sched_barrier(0); }
 
  private:

@@ -47,27 +47,27 @@ HPA_DEVICE std::uint32_t upper_halves(float low, float high) {
   return __builtin_amdgcn_perm(bits_of(high), bits_of(low), 0x07060302);
 }
 
-/// Values that bf16 holds exactly, from f16.
+/// Two f16 elements as bf16. Their values must be exact in bf16.
 HPA_DEVICE std::uint32_t bf16_of_f16(std::uint32_t halves) {
   const auto value = __builtin_bit_cast(Half2, halves);
   return upper_halves(float(value[0]), float(value[1]));
 }
 
-/// Two 8-bit floats that lie in the upper bytes of a word's halves, as f16.
+/// Converts two 8-bit floats, which lie in the upper bytes of a word's halves, to f16.
 template <DType From>
 HPA_DEVICE std::uint32_t f16_of_upper_bytes(std::uint32_t bytes) {
-  using Place = BytePlace<From, DType::f16>;
+  using Bits = BytePlace<From, DType::f16>;
   if constexpr (From == DType::e5m2_ocp) return bytes;
-  const auto shifted = __builtin_bit_cast(std::uint32_t, Short2(__builtin_bit_cast(Short2, bytes) >> short(Place::shift)));
-  std::uint32_t placed = shifted & (Place::sign | Place::magnitude);
+  const auto shifted = __builtin_bit_cast(std::uint32_t, Short2(__builtin_bit_cast(Short2, bytes) >> short(Bits::shift)));
+  std::uint32_t placed = shifted & (Bits::sign | Bits::magnitude);
   if constexpr (From == DType::e4m3_ocp) {  // all ones are NaN
-    placed |= (placed + Place::step) & Place::above;
+    placed |= (placed + Bits::step) & Bits::above;
   } else {  // the least number, -0, is NaN: one less wraps to a large one
-    const UShort2 less = __builtin_bit_cast(UShort2, placed) - __builtin_bit_cast(UShort2, Place::step);
+    const UShort2 less = __builtin_bit_cast(UShort2, placed) - __builtin_bit_cast(UShort2, Bits::step);
     const Short2 larger = __builtin_elementwise_max(__builtin_bit_cast(Short2, less), __builtin_bit_cast(Short2, placed));
     placed = __builtin_bit_cast(std::uint32_t, larger);
   }
-  return __builtin_bit_cast(std::uint32_t, Half2(__builtin_bit_cast(Half2, placed) * __builtin_bit_cast(Half2, Place::factor)));
+  return __builtin_bit_cast(std::uint32_t, Half2(__builtin_bit_cast(Half2, placed) * __builtin_bit_cast(Half2, Bits::factor)));
 }
 
 template <DType To>
@@ -86,7 +86,7 @@ HPA_DEVICE Words<2> widen_integers(std::uint32_t codes) {
   }
 }
 
-/// By bits, on every chip.
+/// Widens four codes by bit arithmetic, on every chip.
 template <DType From, DType To>
 HPA_DEVICE Words<2> widen_by_bits(std::uint32_t codes) {
   if constexpr (From == DType::i8) {
@@ -101,7 +101,7 @@ HPA_DEVICE Words<2> widen_by_bits(std::uint32_t codes) {
 
 #if defined(__gfx942__) || defined(__gfx950__)
 
-/// Two codes, the lower or the upper ones, as floats.
+/// Converts two codes of a word, the lower or the upper ones, to floats.
 template <DType From, bool Upper>
 HPA_DEVICE Float2 floats_of(std::uint32_t codes) {
   if constexpr (From == DType::e5m2_ocp)
@@ -110,7 +110,7 @@ HPA_DEVICE Float2 floats_of(std::uint32_t codes) {
     return __builtin_amdgcn_cvt_pk_f32_fp8(int(codes), Upper);
 }
 
-/// Two codes as elements, by way of exact floats.
+/// Converts two codes to elements, by way of exact floats.
 template <DType From, DType To, bool Upper>
 HPA_DEVICE std::uint32_t pair_of(std::uint32_t codes) {
   const Float2 value = floats_of<From, Upper>(codes);
@@ -140,7 +140,7 @@ HPA_DEVICE std::uint32_t pair_of<DType::e4m3_ocp, DType::bf16, true>(std::uint32
 }
 #endif
 
-/// By the chip's conversion; where converts<From>. e5m2 is the upper byte of f16 on any chip.
+/// Widens four codes by the chip's conversion, which exists where converts<From>. e5m2 is the upper byte of f16 on any chip.
 template <DType From, DType To>
 HPA_DEVICE Words<2> widen_natively(std::uint32_t codes) {
   if constexpr (From == DType::e5m2_ocp && To == DType::f16)
@@ -156,26 +156,26 @@ HPA_DEVICE Float4 floats4_of(std::uint32_t codes) {
   return Float4{low[0], low[1], high[0], high[1]};
 }
 
-/// By the chip's conversion; where converts<To>. `inside` brings values within the type's range.
-template <DType To, class Inside>
-HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d, Inside&& inside) {
+/// Narrows four floats by the chip's conversion, which exists where converts<To>. `clamp` brings values into the type's range.
+template <DType To, class Clamp>
+HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d, Clamp&& clamp) {
   if constexpr (To == DType::e5m2_ocp) {
-    const int half = __builtin_amdgcn_cvt_pk_bf8_f32(inside(a), inside(b), 0, false);
-    return std::uint32_t(__builtin_amdgcn_cvt_pk_bf8_f32(inside(c), inside(d), half, true));
+    const int half = __builtin_amdgcn_cvt_pk_bf8_f32(clamp(a), clamp(b), 0, false);
+    return std::uint32_t(__builtin_amdgcn_cvt_pk_bf8_f32(clamp(c), clamp(d), half, true));
   } else {
-    const int half = __builtin_amdgcn_cvt_pk_fp8_f32(inside(a), inside(b), 0, false);
-    return std::uint32_t(__builtin_amdgcn_cvt_pk_fp8_f32(inside(c), inside(d), half, true));
+    const int half = __builtin_amdgcn_cvt_pk_fp8_f32(clamp(a), clamp(b), 0, false);
+    return std::uint32_t(__builtin_amdgcn_cvt_pk_fp8_f32(clamp(c), clamp(d), half, true));
   }
 }
 
-/// What the conversion makes of values beyond the largest depends on a mode: they are clamped.
+/// Narrows four floats. They are clamped, because a mode says what the conversion makes of values beyond the largest.
 template <DType To>
 HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d) {
   constexpr float largest = Format<To>::decode(Format<To>::largest);
   return narrow_natively<To>(a, b, c, d, [](float x) { return x == x ? __builtin_amdgcn_fmed3f(x, -largest, largest) : x; });
 }
 
-/// Of values within the type's range, or NaN.
+/// Narrows four floats that are within the type's range, or NaN.
 template <DType To>
 HPA_DEVICE std::uint32_t narrow_bounded(float a, float b, float c, float d) {
   return narrow_natively<To>(a, b, c, d, [](float x) { return x; });

@@ -26,7 +26,8 @@ struct Cdna : amd::Machine<Cdna> {
   static constexpr bool compiles_here = cdna::compiles_here;
 
   using Floats4 = CdnaFloats4;
-  /// Whether keys of 8 bits are multiplied as they are. Two terms hold bf16, not f16; gfx950 widens two codes by one instruction.
+  /// Whether 8-bit keys are multiplied without widening. The query then has two terms, which hold bf16 but not f16. gfx950 does
+  /// not need it: it widens two codes by one instruction.
   static constexpr bool multiplies(DType query, DType kv) {
     return cdna::converts_fnuz && query == DType::bf16 && kv == DType::e4m3_fnuz;
   }
@@ -54,7 +55,7 @@ struct Cdna : amd::Machine<Cdna> {
     else
       return narrow_exactly<To>(a, b, c, d);
   }
-  /// The same of floats within the range of an 8-bit type that the chip converts, or NaN.
+  /// Four floats within the range of an 8-bit type that the chip converts, or NaN, as codes of that type.
   template <DType To>
   static HPA_DEVICE std::uint32_t narrow_bounded(const Floats4& x) {
     return cdna::narrow_bounded<To>(x[0], x[1], x[2], x[3]);

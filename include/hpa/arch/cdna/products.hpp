@@ -1,4 +1,4 @@
-// CDNA's matrix instructions.
+// Mfma, ByteMfma: CDNA's matrix instructions.
 #pragma once
 
 #include "hpa/arch/device_lane.hpp"
@@ -10,6 +10,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
+/// Four floats of a lane: D of a matrix product.
 struct CdnaFloats4 {
   float value[4];
   HPA_DEVICE float& operator[](int i) { return value[i]; }

@@ -1,5 +1,6 @@
-// How a workgroup's query rows come to LDS, as the operands [step][lane] of CdnaProducts: which pieces its waves bring, and what
-// they make of them. A piece is 16 bytes a lane, and there are as many pieces as operands.
+// StagedQuery of CDNA: how the query rows of a pass come to LDS, as the operands [step][lane] of CdnaProducts. The workgroup's
+// waves load them in fragments of 16 bytes a lane; there are as many fragments as operands. A wave then stages its fragments,
+// which may change them.
 #pragma once
 
 #include <cmath>
@@ -11,30 +12,30 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// For keys of 16 bits: a wave brings an operand as it is.
+/// The staged query for 16-bit keys: a fragment is an operand.
 template <int HeadSize>
 struct QueryByOperands {
   static constexpr int width = 64, rows = 16;
-  static constexpr int piece_elements = 8;  // a lane's
-  static constexpr int pieces = HeadSize / 32;
+  static constexpr int fragment_elements = 8;  // elements of a lane
+  static constexpr int fragments = HeadSize / 32;
   using Operand = Words<4>;
-  static constexpr int lds_bytes = pieces * width * int(sizeof(Operand));
+  static constexpr int lds_bytes = fragments * width * int(sizeof(Operand));
 
-  /// The first element of a lane's share of a piece.
-  static HPA_HOST_DEVICE constexpr Place brought(int lane, int piece) {
-    return {lane % 16, 32 * piece + piece_elements * (lane / 16)};
+  /// Where a lane's elements of a fragment start: row and element.
+  static HPA_HOST_DEVICE constexpr Place source_of(int lane, int fragment) {
+    return {lane % 16, 32 * fragment + fragment_elements * (lane / 16)};
   }
 
-  template <class Wave, class Share>
-  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
-    wave.each([&](int lane) { lds[piece * width + lane] = share[lane]; });
+  template <class Wave, class Elements>
+  static HPA_DEVICE void stage(const Wave& wave, const Elements& elements, int fragment, Operand* lds) {
+    wave.each([&](int lane) { lds[fragment * width + lane] = elements[lane]; });
   }
 
-  /// What staging multiplied the rows by: nothing.
+  /// The factors by which staging scaled the rows: none.
   struct RowScales {
     template <class Wave>
     HPA_DEVICE void read(const Wave&, const Operand*) {}
-    /// What scores of the staged rows are multiplied by, if those of the rows as they came are by `scale`.
+    /// The factor of scores of the staged rows, where `scale` is that of the rows themselves.
     template <class Wave>
     HPA_DEVICE float score_scale(const Wave&, float scale) const {
       return scale;
@@ -42,35 +43,35 @@ struct QueryByOperands {
   };
 };
 
-/// For keys of 8 bits, whose operands serve two steps, so that a lane's elements of one step are 16 bytes apart in memory: a wave
-/// brings whole rows and puts each piece where it belongs.
+/// The staged query for 8-bit keys. An operand of keys serves two steps, so a lane's elements of one step are 16 bytes apart in
+/// memory: fragments are loaded along rows, and staging puts each lane's elements where they belong.
 template <int HeadSize>
 struct QueryByRows : QueryByOperands<HeadSize> {
   using Base = QueryByOperands<HeadSize>;
   using typename Base::Operand;
-  static constexpr int row_lanes = HeadSize / Base::piece_elements;  // next to each other
+  static constexpr int row_lanes = HeadSize / Base::fragment_elements;  // next to each other
 
-  static HPA_HOST_DEVICE constexpr Place brought(int lane, int piece) {
-    const unsigned index = unsigned(piece * Base::width + lane);
-    return {int(index / row_lanes), int(index % row_lanes) * Base::piece_elements};
+  static HPA_HOST_DEVICE constexpr Place source_of(int lane, int fragment) {
+    const unsigned index = unsigned(fragment * Base::width + lane);
+    return {int(index / row_lanes), int(index % row_lanes) * Base::fragment_elements};
   }
 
-  /// Where it belongs, as CdnaProducts::query_at() has it.
+  /// The place in LDS of the elements that start at `at`, as CdnaProducts::query_at() numbers them.
   static HPA_HOST_DEVICE constexpr int place_of(const Place& at) {
     const unsigned element = unsigned(at.element), step = element / 64 * 2 + element / 8 % 2;
     return int(step * Base::width + element % 64 / 16 * 16) + at.token;
   }
 
-  template <class Wave, class Share>
-  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
-    wave.each([&](int lane) { lds[place_of(brought(lane, piece))] = share[lane]; });
+  template <class Wave, class Elements>
+  static HPA_DEVICE void stage(const Wave& wave, const Elements& elements, int fragment, Operand* lds) {
+    wave.each([&](int lane) { lds[place_of(source_of(lane, fragment))] = elements[lane]; });
   }
 };
 
-/// For keys of an 8-bit type that the machine multiplies as it is (CdnaByteProducts): a bf16 element q becomes hi + lo of that type,
-/// lo near q - hi; hi in words 0 and 1 of an operand, lo in 2 and 3. Each row is first scaled by a power of two that brings its
-/// largest element to 64..128, so that elements down to 2^-10 of the largest are exact, and smaller ones to 2^-18 of it. Inf in a row
-/// makes all its scores NaN.
+/// The staged query for 8-bit keys that the machine multiplies as they are (CdnaByteProducts). A bf16 element q becomes hi + lo of
+/// the keys' type, lo near q - hi; hi is in words 0 and 1 of an operand, lo in 2 and 3. Each row is first scaled by a power of two
+/// that brings its largest element to 64..128, so that elements down to 2^-10 of the largest are exact, and smaller ones to 2^-18
+/// of it. Inf in a row makes all its scores NaN.
 template <class Machine, DType Kv, int HeadSize>
 struct QueryInTwoTerms : QueryByRows<HeadSize> {
   using Base = QueryByRows<HeadSize>;
@@ -79,30 +80,30 @@ struct QueryInTwoTerms : QueryByRows<HeadSize> {
   template <class T>
   using Lane = typename Machine::template Lane<T>;
 
-  template <class Wave, class Share>
-  static HPA_DEVICE void stage(const Wave& wave, const Share& share, int piece, Operand* lds) {
+  template <class Wave, class Elements>
+  static HPA_DEVICE void stage(const Wave& wave, const Elements& elements, int fragment, Operand* lds) {
     Lane<Operand> rows;
     Lane<std::uint32_t> largest;  // as bits: those of positive floats are in order
     wave.each([&](int lane) {
       HPA_UNROLL
       for (int i = 0; i < 4; ++i)
-        rows[lane].word[i] = wave.made_anew(share[lane].word[i]);  // else waited for where it was asked for
+        rows[lane].word[i] = wave.made_anew(elements[lane].word[i]);  // otherwise the compiler waits where it was asked for
       float magnitude = 0.f;
       HPA_UNROLL
-      for (int i = 0; i < Base::piece_elements; ++i) magnitude = Machine::max(magnitude, std::fabs(element(rows[lane], i)));
+      for (int i = 0; i < Base::fragment_elements; ++i) magnitude = Machine::max(magnitude, std::fabs(element(rows[lane], i)));
       largest[lane] = bits_of(magnitude);
     });
     wave.template spread_max<Base::row_lanes>(largest);
     wave.each([&](int lane) {
-      const Place at = Base::brought(lane, piece);
+      const Place at = Base::source_of(lane, fragment);
       const std::uint32_t exponent = exponent_of_scale(largest[lane]);
       lds[Base::place_of(at)] = split(rows[lane], float_of(exponent << 23));
-      // Of Inf, NaN.
+      // The inverse scale of a row with Inf or NaN is NaN.
       if (at.element == 0) inverse_scales(lds)[at.token] = float_of((254 - exponent) << 23) + 0.f * float_of(largest[lane]);
     });
   }
 
-  /// Of the row whose scores a lane holds.
+  /// The inverse scale of the row whose scores a lane holds.
   struct RowScales {
     Lane<float> inverse;
     template <class Wave>
@@ -118,12 +119,14 @@ struct QueryInTwoTerms : QueryByRows<HeadSize> {
   };
 
  private:
-  static HPA_HOST_DEVICE float* inverse_scales(Operand* lds) { return reinterpret_cast<float*>(lds + Base::pieces * Base::width); }
+  static HPA_HOST_DEVICE float* inverse_scales(Operand* lds) {
+    return reinterpret_cast<float*>(lds + Base::fragments * Base::width);
+  }
   static HPA_DEVICE float element(const Operand& words, int i) {
     return Machine::template unpack<DType::bf16>(words.word[i / 2], i % 2);
   }
 
-  /// The biased exponent of the power of two that brings `largest` to 64..128. That and its inverse are normal.
+  /// The biased exponent of the power of two that brings `largest` to 64..128. The power and its inverse are normal numbers.
   static HPA_HOST_DEVICE std::uint32_t exponent_of_scale(std::uint32_t largest) {
     const std::uint32_t wanted = 127 + 6 + 127 - (largest >> 23);
     return wanted < 253 ? wanted : 253;
@@ -144,7 +147,7 @@ struct QueryInTwoTerms : QueryByRows<HeadSize> {
   }
 };
 
-/// The machine's choice.
+/// The staged query of a machine for types of query and keys.
 template <class Machine, DType Query, DType Kv, int HeadSize>
 using StagedQueryOf = std::conditional_t<
     size_of(Kv) == 2, QueryByOperands<HeadSize>,

@@ -46,7 +46,7 @@ class HostCopies {
   template <class Strip>
   static void arrive(std::byte* to, const char* from) {
     assert(to != nullptr && "waiting for what was not requested");
-    for (int piece = 0; piece < Strip::pieces; ++piece) std::memcpy(to + 16 * piece, from + Strip::source_of(piece), 16);
+    for (int vector = 0; vector < Strip::vectors; ++vector) std::memcpy(to + 16 * vector, from + Strip::source_of(vector), 16);
   }
 
   std::array<Request, Stages> pending_{};

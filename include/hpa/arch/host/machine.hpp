@@ -18,10 +18,9 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// What all of them have alike.
+/// What the host's machines have in common.
 template <class Of>
 struct EmulatedMachine : MachineDefaults<HostMachine<Of>> {
-
   template <class T>
   using Lane = HostLane<T, Facts<Of>::width>;
   using Floats4 = HostFloats4;
@@ -48,7 +47,7 @@ struct EmulatedMachine : MachineDefaults<HostMachine<Of>> {
 
 template <>
 struct HostMachine<Cdna> : EmulatedMachine<Cdna> {
-  /// As gfx90a and gfx942, whose bf16 is rounded by integer arithmetic.
+  /// Packs like gfx90a and gfx942, which round bf16 by integer arithmetic.
   template <DType Type>
   static std::uint32_t pack_plain(float low, float high) {
     if constexpr (Type == DType::bf16)
@@ -56,7 +55,7 @@ struct HostMachine<Cdna> : EmulatedMachine<Cdna> {
     else
       return EmulatedMachine::template pack<Type>(low, high);
   }
-  /// As gfx942: whether keys of 8 bits are multiplied as they are.
+  /// Whether 8-bit keys are multiplied without widening, as on gfx942.
   static constexpr bool multiplies(DType query, DType kv) { return query == DType::bf16 && kv == DType::e4m3_fnuz; }
   template <DType Query, DType Kv, int>
   using Products = CdnaProductsOf<HostMachine, EmulatedMfma<Query>, EmulatedByteMfma<Kv>, Query, Kv>;
@@ -68,7 +67,8 @@ template <>
 struct HostMachine<Nvidia> : EmulatedMachine<Nvidia> {
   static constexpr bool copies_to_lds = true;
   template <DType Query, DType Kv, int Rows>
-  using Products = WarpProducts<EmulatedMma<Query>, Rows, layout::Codec<HostMachine, Kv, Query>, EmulatedMma<output_type(Query, Kv)>>;
+  using Products =
+      WarpProducts<EmulatedMma<Query>, Rows, layout::Codec<HostMachine, Query, Kv>, EmulatedMma<output_type(Query, Kv)>>;
   template <int Stages, class... Strips>
   using Copies = HostCopies<Stages, Strips...>;
 };

@@ -35,9 +35,9 @@ struct Emulated {
   using Operand = HostLane<Words<N>, Map::width>;
   using Result = HostLane<HostFloats4, Map::width>;
 
-  static constexpr int elements_a_word = 4 / size_of(Type);
+  static constexpr int elements_per_word = 4 / size_of(Type);
 
-  static float decode(const std::uint32_t* words, int i) {
+  static float element_of(const std::uint32_t* words, int i) {
     if constexpr (size_of(Type) == 1) return Format<Type>::decode(words[i / 4] >> (8 * (i % 4)) & 0xffu);
     const std::uint32_t code = words[i / 2] >> (16 * (i % 2)) & 0xffffu;
     if constexpr (Type == DType::bf16) return float_of(code << 16);
@@ -52,13 +52,13 @@ struct Emulated {
   static void issue(Result& d, const Operand<AN>& a, int first_a, const Operand<BN>& b, int first_b) {
     float am[Map::m][Map::k], bm[Map::k][Map::n], dm[Map::m][Map::n];
     for (int lane = 0; lane < Map::width; ++lane) {
-      for (int i = 0; i < elements_a_word * Map::a_words; ++i) {
+      for (int i = 0; i < elements_per_word * Map::a_words; ++i) {
         const Coord at = Map::a_coord(lane, i);
-        am[at.row][at.col] = decode(a[lane].word + first_a, i);
+        am[at.row][at.col] = element_of(a[lane].word + first_a, i);
       }
-      for (int i = 0; i < elements_a_word * Map::b_words; ++i) {
+      for (int i = 0; i < elements_per_word * Map::b_words; ++i) {
         const Coord at = Map::b_coord(lane, i);
-        bm[at.row][at.col] = decode(b[lane].word + first_b, i);
+        bm[at.row][at.col] = element_of(b[lane].word + first_b, i);
       }
       for (int i = 0; i < 4; ++i) dm[Map::d_coord(lane, i).row][Map::d_coord(lane, i).col] = d[lane][i];
     }

@@ -41,6 +41,11 @@ class HostWave : public WaveDefaults<HostWave<Width>> {
     for (int lane = 0; lane < Width; ++lane) found |= condition[lane];
     return found;
   }
+  int count(const Lane<bool>& condition) const {
+    int found = 0;
+    for (int lane = 0; lane < Width; ++lane) found += condition[lane];
+    return found;
+  }
   template <class T, class Source>
   Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
     Lane<T> result;
@@ -72,6 +77,7 @@ class HostWave : public WaveDefaults<HostWave<Width>> {
     while (value < seen && !__atomic_compare_exchange_n(address, &seen, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
   }
+  static void atomic_add(int* address, int value) { __atomic_fetch_add(address, value, __ATOMIC_RELAXED); }
   std::byte* lds() const { return workgroup_.lds(); }
   /// Four 8x8 matrices of 16-bit elements from LDS; lane l gives the address of row l % 8 of matrix l / 8.
   template <class Address>
@@ -83,7 +89,7 @@ class HostWave : public WaveDefaults<HostWave<Width>> {
         result[lane].word[matrix] = load<std::uint32_t>(address(8 * matrix + lane / 4) + 4 * (lane % 4));
     return result;
   }
-  /// Each word of the operand is a lane's part of an 8x8 matrix of 16-bit elements, row lane / 4; transposed.
+  /// Transposes N 8x8 matrices of 16-bit elements. Word i of a lane is two elements of matrix i, in row lane / 4.
   template <int N>
   Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
     static_assert(Width == 32, "of warps");

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -17,38 +19,60 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
-/// What the waves of one workgroup share.
+/// A workgroup: LDS and barrier of its waves.
 class HostWorkgroup {
  public:
   HostWorkgroup(int waves, std::size_t lds_bytes)
-      : waves_(waves), lds_bytes_(lds_bytes), lds_(new LdsUnit[lds_bytes / sizeof(LdsUnit) + 1]) {}
+      : waves_(waves), lds_bytes_(lds_bytes), lds_(new LdsUnit[lds_bytes / sizeof(LdsUnit) + 1]) {
+    poison_lds();
+  }
 
   int waves() const { return waves_; }
   std::byte* lds() { return lds_[0].bytes; }
   void poison_lds() { std::memset(lds_.get(), 0xff, lds_bytes_); }
 
-  void barrier() {
+  /// All waves wait for each other; the last one to come calls `then` before any goes on.
+  template <class Then>
+  void barrier(Then&& then) {
     const unsigned generation = generation_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == waves_) {
+      then();
       arrived_.store(0, std::memory_order_relaxed);
-      generation_.store(generation + 1, std::memory_order_release);
-    } else {
-      while (generation_.load(std::memory_order_acquire) == generation) std::this_thread::yield();
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        generation_.store(generation + 1, std::memory_order_release);
+      }
+      released_.notify_all();
+      return;
     }
+    const auto released = [&] { return generation_.load(std::memory_order_acquire) != generation; };
+    for (int i = 0; i < yields; ++i) {
+      if (released()) return;
+      std::this_thread::yield();
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    released_.wait(lock, released);
+  }
+  void barrier() {
+    barrier([] {});
   }
 
  private:
   struct alignas(16) LdsUnit {
     std::byte bytes[16];
   };
+  /// Looks before a wave sleeps. Sleeping costs more than a look; but beside other programs each look may last as long as their turn.
+  static constexpr int yields = 8;
   const int waves_;
   const std::size_t lds_bytes_;
   std::unique_ptr<LdsUnit[]> lds_;
   std::atomic<int> arrived_{0};
   std::atomic<unsigned> generation_{0};
+  std::mutex mutex_;
+  std::condition_variable released_;
 };
 
-/// What running a kernel takes of its type, so that threads and exceptions are not compiled once more for every kernel.
+/// A kernel without its type, so that threads and exceptions are not compiled once more for every kernel.
 struct HostKernel {
   void (*run)(HostWorkgroup& workgroup, int wave, const Grid& place, int workgroups_x, const void* params);
   int waves;
@@ -62,8 +86,8 @@ void run_wave(HostWorkgroup& workgroup, int index, const Grid& place, int workgr
   Kernel::run(wave, *static_cast<const typename Kernel::Params*>(params));
 }
 
-/// Runs a kernel's grid on threads of the host; each wave is a thread. Where threads cannot be had and the program is compiled
-/// without exceptions, the standard library ends it.
+/// Runs a kernel's grid on threads of the host; each wave is a thread, the first one the caller's. Where threads cannot be had and the
+/// program is compiled without exceptions, the standard library ends it.
 inline Verdict run_on_host(const HostKernel& kernel, const Grid& grid, const void* params, int threads) {
   const long workgroups = long(grid.x) * grid.y * grid.z;
   const int cores = threads > 0 ? threads : int(std::thread::hardware_concurrency());
@@ -76,16 +100,14 @@ inline Verdict run_on_host(const HostKernel& kernel, const Grid& grid, const voi
     while (gate.load(std::memory_order_acquire) == closed) std::this_thread::yield();
     if (gate.load(std::memory_order_acquire) == cancelled) return;
     for (long id = team; id < workgroups; id += teams) {
-      if (index == 0) workgroup.poison_lds();
-      workgroup.barrier();
       kernel.run(workgroup, index, {int(id % grid.x), int(id / grid.x % grid.y), int(id / grid.x / grid.y)}, grid.x, params);
-      workgroup.barrier();
+      workgroup.barrier([&] { workgroup.poison_lds(); });  // for the next one
     }
   };
   const auto start = [&] {
     for (int team = 0; team < teams; ++team) {
       shared.push_back(std::make_unique<HostWorkgroup>(kernel.waves, kernel.lds_bytes));
-      for (int index = 0; index < kernel.waves; ++index)
+      for (int index = team == 0 ? 1 : 0; index < kernel.waves; ++index)
         waves.emplace_back([&run_wave_of, workgroup = shared.back().get(), team, index] { run_wave_of(*workgroup, team, index); });
     }
   };
@@ -102,6 +124,7 @@ inline Verdict run_on_host(const HostKernel& kernel, const Grid& grid, const voi
   start();
   gate.store(open, std::memory_order_release);
 #endif
+  if (verdict && teams > 0) run_wave_of(*shared.front(), 0, 0);
   for (std::thread& wave : waves) wave.join();
   return verdict;
 }

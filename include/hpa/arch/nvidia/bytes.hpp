@@ -20,7 +20,7 @@ inline constexpr bool converts_ocp = false;
 template <DType Type>
 inline constexpr bool converts = (Type == DType::e4m3_ocp || Type == DType::e5m2_ocp) && converts_ocp;
 
-/// Both halves times a power of two.
+/// Multiplies both halves of a word by a power of two.
 template <DType Type>
 HPA_DEVICE std::uint32_t times(std::uint32_t elements, std::uint32_t factor) {
   std::uint32_t product;
@@ -31,28 +31,28 @@ HPA_DEVICE std::uint32_t times(std::uint32_t elements, std::uint32_t factor) {
   return product;
 }
 
-/// Values that bf16 holds exactly, from f16.
+/// Two f16 elements as bf16. Their values must be exact in bf16.
 HPA_DEVICE std::uint32_t bf16_of_f16(std::uint32_t halves) {
   float low, high;
   asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(low), "=f"(high) : "r"(halves));
   return __byte_perm(bits_of(low), bits_of(high), 0x7632);
 }
 
-/// Two 8-bit floats that lie in the upper bytes of a word's halves.
+/// Converts two 8-bit floats, which lie in the upper bytes of a word's halves, to 16-bit elements.
 template <DType From, DType To>
 HPA_DEVICE std::uint32_t widen_upper_bytes(std::uint32_t bytes) {
-  using Place = BytePlace<From, To>;
-  if constexpr (Place::shift == 0) return bytes;
-  std::uint32_t placed = (bytes & Place::sign) | (bytes >> Place::shift & Place::magnitude);
+  using Bits = BytePlace<From, To>;
+  if constexpr (Bits::shift == 0) return bytes;
+  std::uint32_t placed = (bytes & Bits::sign) | (bytes >> Bits::shift & Bits::magnitude);
   if constexpr (From == DType::e4m3_fnuz) {  // NaN is a sign without magnitude
-    const std::uint32_t magnitudes = (placed | Place::above) - Place::step;
-    const std::uint32_t nan = ~magnitudes & placed >> Place::shift & Place::above;
-    placed += (nan >> 5) * ((32u << Place::shift) - 1);
+    const std::uint32_t magnitudes = (placed | Bits::above) - Bits::step;
+    const std::uint32_t nan = ~magnitudes & placed >> Bits::shift & Bits::above;
+    placed += (nan >> 5) * ((32u << Bits::shift) - 1);
   } else {  // the largest exponent (e5m2) or the last code (e4m3) takes all exponent bits above it
-    const std::uint32_t special = (placed + (Place::e5m2 ? 4 : 1) * Place::step) & Place::above;
-    placed += special * ((1u << Place::shift) - 1);
+    const std::uint32_t special = (placed + (Bits::e5m2 ? 4 : 1) * Bits::step) & Bits::above;
+    placed += special * ((1u << Bits::shift) - 1);
   }
-  return times<To>(placed, Place::factor);
+  return times<To>(placed, Bits::factor);
 }
 
 template <DType To>
@@ -78,7 +78,7 @@ HPA_DEVICE Words<2> widen_integers(std::uint32_t codes) {
   }
 }
 
-/// By bits, on every chip.
+/// Widens four codes by bit arithmetic, on every chip.
 template <DType From, DType To>
 HPA_DEVICE Words<2> widen_by_bits(std::uint32_t codes) {
   if constexpr (From == DType::i8)
@@ -95,7 +95,7 @@ HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d);
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 
-/// By the chip's conversion; where converts<From>. e5m2 is the upper byte of f16.
+/// Widens four codes by the chip's conversion, which exists where converts<From>. e5m2 is the upper byte of f16.
 template <DType From, DType To>
 HPA_DEVICE Words<2> widen_natively(std::uint32_t codes) {
   Words<2> halves;
@@ -109,7 +109,7 @@ HPA_DEVICE Words<2> widen_natively(std::uint32_t codes) {
   return halves;
 }
 
-/// By the chip's conversion; where converts<To>.
+/// Narrows four floats by the chip's conversion, which exists where converts<To>.
 template <DType To>
 HPA_DEVICE std::uint32_t narrow_natively(float a, float b, float c, float d) {
   std::uint32_t codes;

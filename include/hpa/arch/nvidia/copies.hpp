@@ -30,7 +30,7 @@ HPA_DEVICE std::uint64_t evict_first() {
   return policy;
 }
 
-/// cp.async: every lane copies pieces of 16 bytes; a stage is a group of copies.
+/// cp.async: every lane copies vectors of 16 bytes; a stage is a group of copies.
 template <int Stages, class... Strips>
 class GroupedCopies {
  public:
@@ -41,12 +41,12 @@ class GroupedCopies {
 
   template <int I, class Wave>
   HPA_DEVICE void request(const Wave& wave, int stage, std::byte* to, const DeviceLane<const char*>& from, int from_lane) {
-    using Strip = std::tuple_element_t<I, std::tuple<Strips...>>;
-    const char* const source = wave.broadcast(from, from_lane);  // every lane has read what is overwritten: it takes part in this
+    using OneStrip = std::tuple_element_t<I, std::tuple<Strips...>>;
+    const char* const source = wave.broadcast(from, from_lane);  // all lanes take part, so each has read what is overwritten
     wave.each([&](int lane) {
-      if (Strip::pieces < 32 && lane >= Strip::pieces) return;
-      copy<Strip>(shared_address(to) + 16u * unsigned(lane), source + Strip::source_of(lane),
-                  std::make_integer_sequence<int, (Strip::pieces + 31) / 32>{});
+      if (OneStrip::vectors < 32 && lane >= OneStrip::vectors) return;
+      copy<OneStrip>(shared_address(to) + 16u * unsigned(lane), source + OneStrip::source_of(lane),
+                     std::make_integer_sequence<int, (OneStrip::vectors + 31) / 32>{});
     });
     if (I + 1 == sizeof...(Strips)) pass(stage);
   }
@@ -59,14 +59,14 @@ class GroupedCopies {
   }
 
  private:
-  /// The lane's pieces lie at constant distances, which the instruction adds by itself.
-  template <class Strip, int... Turn>
+  /// The lane's vectors lie at constant distances, which the instruction adds by itself.
+  template <class OneStrip, int... Turn>
   HPA_DEVICE void copy(unsigned target, const char* from, std::integer_sequence<int, Turn...>) const {
-    static_assert(Strip::pieces < 32 || (Strip::pieces % 32 == 0 && 32 % Strip::pieces_a_row == 0));
-    (copy_piece<512 * Turn, Strip::source_of(32 * Turn)>(target, from), ...);
+    static_assert(OneStrip::vectors < 32 || (OneStrip::vectors % 32 == 0 && 32 % OneStrip::vectors_per_row == 0));
+    (copy_vector<512 * Turn, OneStrip::source_of(32 * Turn)>(target, from), ...);
   }
   template <int ToOffset, int FromOffset>
-  HPA_DEVICE void copy_piece(unsigned target, const char* from) const {
+  HPA_DEVICE void copy_vector(unsigned target, const char* from) const {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0+%3], [%1+%4], 16, %2;" ::"r"(target), "l"(from),
                  "l"(policy_), "n"(ToOffset), "n"(FromOffset)
                  : "memory");
@@ -75,7 +75,7 @@ class GroupedCopies {
   std::uint64_t policy_;
 };
 
-/// cp.async.bulk: one lane asks for a strip in one piece; an mbarrier a stage counts its bytes.
+/// cp.async.bulk: one lane asks for a strip at once; an mbarrier a stage counts its bytes.
 template <int Stages, class... Strips>
 class BulkCopies {
  public:
@@ -92,7 +92,7 @@ class BulkCopies {
 
   template <int I, class Wave>
   HPA_DEVICE void request(const Wave& wave, int stage, std::byte* to, const DeviceLane<const char*>& from, int from_lane) {
-    using Strip = std::tuple_element_t<I, std::tuple<Strips...>>;
+    using OneStrip = std::tuple_element_t<I, std::tuple<Strips...>>;
     constexpr int stage_bytes = (Strips::bytes + ...);
     __syncwarp();  // every lane has read what is overwritten
     wave.each([&](int lane) {
@@ -103,7 +103,7 @@ class BulkCopies {
       asm volatile(
           "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
               shared_address(to)),
-          "l"(from[lane]), "n"(Strip::bytes), "r"(barrier_of(stage)), "l"(policy_)
+          "l"(from[lane]), "n"(OneStrip::bytes), "r"(barrier_of(stage)), "l"(policy_)
           : "memory");
     });
   }

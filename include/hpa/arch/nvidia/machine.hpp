@@ -1,5 +1,5 @@
 // NVIDIA: sm_80 and up. Warps of 32 lanes, mma.m16n8k16. Tiles come to shared memory by asynchronous copies: plain sm_80 ones, or
-// bulk copies on sm_90 where a tile is one piece of memory.
+// bulk copies on sm_90 where the rows of a tile are neighbours in memory.
 #pragma once
 
 #include <type_traits>
@@ -30,7 +30,8 @@ inline constexpr int pass = __CUDA_ARCH__;
 #else
 inline constexpr int pass = 0;
 #endif
-/// Code of a pass is for the chips of its compute capability: of kernels that differ in how much LDS a chip has, one kind.
+/// Whether a pass of the compiler has code of a kernel for chips with these bytes of LDS: a pass is for the chips of one compute
+/// capability, which have the same LDS.
 constexpr bool compiles_for(int chip_lds_bytes) {
   return pass == 0 || chip_lds_bytes == 0 || chip_lds_bytes == lds_bytes_of_pass(pass);
 }
@@ -46,7 +47,7 @@ struct Nvidia : MachineDefaults<Nvidia> {
   using Floats4 = NvidiaFloats4;
   using Wave = nvidia::Wave;
   template <DType Query, DType Kv, int Rows>
-  using Products = WarpProducts<Mma<Query>, Rows, layout::Codec<Nvidia, Kv, Query>, Mma<output_type(Query, Kv)>>;
+  using Products = WarpProducts<Mma<Query>, Rows, layout::Codec<Nvidia, Query, Kv>, Mma<output_type(Query, Kv)>>;
   template <int Stages, class... Strips>
   using Copies = std::conditional_t<nvidia::copies_in_bulk && (Strips::dense && ...), nvidia::BulkCopies<Stages, Strips...>,
                                     nvidia::GroupedCopies<Stages, Strips...>>;
@@ -61,7 +62,7 @@ struct Nvidia : MachineDefaults<Nvidia> {
       asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
   }
-  /// Half 0 or 1 of what pack() made, exactly.
+  /// Unpacks half 0 or 1 of a word that pack() made, exactly.
   template <DType Type>
   static HPA_DEVICE float unpack(std::uint32_t word, int half) {
     const auto code = std::uint16_t(word >> (16 * half));

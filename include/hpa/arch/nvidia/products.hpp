@@ -1,4 +1,4 @@
-// NVIDIA's matrix instructions.
+// Mma: NVIDIA's matrix instructions.
 #pragma once
 
 #include "hpa/arch/device_lane.hpp"
@@ -11,6 +11,7 @@ namespace hpa {
 inline namespace HPA_PLATFORM {
 namespace arch {
 
+/// Four floats of a lane: D of a matrix product.
 struct alignas(16) NvidiaFloats4 {
   float value[4];
   static HPA_DEVICE NvidiaFloats4 zero() { return {0.f, 0.f, 0.f, 0.f}; }
@@ -22,7 +23,7 @@ struct alignas(16) NvidiaFloats4 {
   }
 };
 
-/// D += A B.
+/// D += A B, 16x8x16.
 template <DType Type>
 struct Mma {
   static_assert(Type == DType::f16 || Type == DType::bf16);

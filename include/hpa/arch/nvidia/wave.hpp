@@ -46,6 +46,7 @@ class Wave : public WaveDefaults<Wave> {
 
   // shuffle, ballot
   HPA_DEVICE bool any(const Lane<bool>& condition) const { return __any_sync(all_lanes, condition.value) != 0; }
+  HPA_DEVICE int count(const Lane<bool>& condition) const { return __popc(__ballot_sync(all_lanes, condition.value)); }
   template <class T, class Source>
   HPA_DEVICE Lane<T> shuffle(const Lane<T>& value, Source&& source) const {
     constexpr int words = sizeof(T) / 4;
@@ -62,7 +63,8 @@ class Wave : public WaveDefaults<Wave> {
   static HPA_DEVICE T load(const void* address) {
     return __builtin_bit_cast(T, __ldcg(static_cast<const Memory<T>*>(address)));
   }
-  /// The same where other waves of the workgroup load it too: through L1. Not of what a kernel before may still be writing.
+  /// Loads a value that other waves of the workgroup load too: through L1. Not for memory that a previous kernel may still be
+  /// writing.
   template <class T>
   static HPA_DEVICE T load_shared(const void* address) {
     return __builtin_bit_cast(T, *static_cast<const Memory<T>*>(address));
@@ -82,31 +84,33 @@ class Wave : public WaveDefaults<Wave> {
     static_assert(sizeof(T) == sizeof(Halves));
     const auto partner = [](int lane) { return lane ^ 1; };
     const bool odd = threadIdx.x % 2 != 0;
-    const Halves own = __builtin_bit_cast(Halves, record.value);
+    const Halves halves = __builtin_bit_cast(Halves, record.value);
     const auto either = [&](Half if_odd, const Half& if_even) {
       HPA_UNROLL
       for (int i = 0; i < 4; ++i) if_odd.word[i] = odd ? if_odd.word[i] : if_even.word[i];
       return if_odd;
     };
-    const Half others = shuffle(Lane<Half>{either(own.half[0], own.half[1])}, partner).value;
-    const std::int32_t others_place = shuffle(place, partner).value;
+    const Half received = shuffle(Lane<Half>{either(halves.half[0], halves.half[1])}, partner).value;
+    const std::int32_t partner_place = shuffle(place, partner).value;
     const auto store_half = [&](std::int32_t at, const Half& half) {
       if (at >= 0) store(reinterpret_cast<Half*>(to + at) + (odd ? 1 : 0), half);
     };
-    store_half(odd ? others_place : place.value, either(others, own.half[0]));  // of the even lane's record
-    store_half(odd ? place.value : others_place, either(own.half[1], others));  // of the odd lane's
+    store_half(odd ? partner_place : place.value, either(received, halves.half[0]));  // of the even lane's record
+    store_half(odd ? place.value : partner_place, either(halves.half[1], received));  // of the odd lane's
   }
   template <class T>
   static HPA_DEVICE T uniform(const T* address) {
-    using Piece = std::conditional_t<sizeof(T) % 16 == 0, uint4, std::conditional_t<sizeof(T) % 8 == 0, uint2, std::uint32_t>>;
-    struct Pieces {
-      Piece piece[sizeof(T) / sizeof(Piece)];
-    } pieces;
+    using Vector = std::conditional_t<sizeof(T) % 16 == 0, uint4, std::conditional_t<sizeof(T) % 8 == 0, uint2, std::uint32_t>>;
+    struct Vectors {
+      Vector vector[sizeof(T) / sizeof(Vector)];
+    } vectors;
     HPA_UNROLL
-    for (int i = 0; i < int(sizeof(T) / sizeof(Piece)); ++i) pieces.piece[i] = __ldcg(reinterpret_cast<const Piece*>(address) + i);
-    return __builtin_bit_cast(T, pieces);
+    for (int i = 0; i < int(sizeof(T) / sizeof(Vector)); ++i)
+      vectors.vector[i] = __ldcg(reinterpret_cast<const Vector*>(address) + i);
+    return __builtin_bit_cast(T, vectors);
   }
   static HPA_DEVICE void atomic_min(int* address, int value) { atomicMin(address, value); }
+  static HPA_DEVICE void atomic_add(int* address, int value) { atomicAdd(address, value); }
   HPA_DEVICE std::byte* lds() const { return lds_; }
   /// Four 8x8 matrices of 16-bit elements from LDS; lane l gives the address of row l % 8 of matrix l / 8.
   template <class Address>
@@ -117,7 +121,7 @@ class Wave : public WaveDefaults<Wave> {
                  : "r"(shared_address(address(int(threadIdx.x) % width))));
     return {m};
   }
-  /// Each word is the lane's part of an 8x8 matrix of 16-bit elements, row lane / 4; transposed.
+  /// Transposes N 8x8 matrices of 16-bit elements. Word i of a lane is two elements of matrix i, in row lane / 4.
   template <int N>
   HPA_DEVICE Lane<Words<N>> transpose_matrices(const Lane<Words<N>>& in) const {
     Lane<Words<N>> result;

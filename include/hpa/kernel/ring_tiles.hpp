@@ -1,5 +1,5 @@
-// A wave's tiles through LDS: a ring of stages, filled by asynchronous copies that run ahead over the ends of items, so that the
-// memory has work while waves merge.
+// RingTiles: a wave's tiles in LDS. A ring of stages is filled by asynchronous copies, which run ahead over the ends of items, so
+// that memory has work while waves merge.
 #pragma once
 
 #include "hpa/arch/async_copy.hpp"
@@ -16,17 +16,17 @@ template <class M, class C>
 struct QueryRegisters {
   using Traits = TileTraits<M, C>;
   using Products = typename Traits::Products;
-  typename Traits::template Lane<Words<Products::query_words>> operand[Traits::steps][Products::row_slots];
+  typename Traits::template Lane<Words<Products::query_words>> operand[Traits::steps][Products::row_sets];
 
   template <class RowAddress>
   HPA_DEVICE void request(const typename M::Wave& wave, RowAddress&& row_address) {
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot) {
-        const char* const row = row_address(slot * Products::rows_a_slot + Products::query_at(lane, 0, 0).token);
+      for (int set = 0; set < Products::row_sets; ++set) {
+        const char* const row = row_address(set * Products::rows_per_set + Products::query_at(lane, 0, 0).token);
         HPA_UNROLL
         for (int step = 0; step < Traits::steps; ++step)
-          load_runs<typename M::Wave, C::query, Products::query_run, true>(wave, operand[step][slot][lane], [&](int i) {
+          load_runs<typename M::Wave, C::query, Products::query_run, true>(wave, operand[step][set][lane], [&](int i) {
             return row + Products::query_at(lane, step, i).element * size_of(C::query);
           });
       }
@@ -52,20 +52,19 @@ class StagedTile {
 
   HPA_DEVICE explicit StagedTile(const std::byte* data) : data_(data) {}
 
-  /// Of the tile's tokens; `given`: there are any.
+  /// The token scales of the tile; nullptr where `given` is false: all are 1.
   HPA_DEVICE TileScales scales(bool given) const {
     if (!given) return {nullptr, nullptr};
     const auto* const first = reinterpret_cast<const float*>(data_ + Keys::bytes + Values::bytes);
     return {first, first + Traits::tokens};
   }
 
-  /// Scores in base 2. Even and odd steps are summed apart: half as long a chain of products.
+  /// The scores of the tile, in base 2. Even and odd steps are summed apart: that halves the chain of dependent products.
   HPA_DEVICE Scores<M, C> multiply_keys(Wave& wave, const QueryRegisters<M, C>& query, float scale_log2) const {
     Scores<M, C> even, odd;
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot)
-        even.product[slot][lane] = odd.product[slot][lane] = M::Floats4::zero();
+      for (int set = 0; set < Products::row_sets; ++set) even.product[set][lane] = odd.product[set][lane] = M::Floats4::zero();
     });
     HPA_UNROLL
     for (int first = 0; first < Traits::steps; first += Products::key_steps) {
@@ -77,22 +76,22 @@ class StagedTile {
       HPA_UNROLL
       for (int step = first; step < first + Products::key_steps; ++step) {
         HPA_UNROLL
-        for (int slot = 0; slot < Products::row_slots; ++slot)
-          Products::scores(wave, (step % 2 == 0 ? even : odd).product[slot], keys, query.operand[step][slot], step);
+        for (int set = 0; set < Products::row_sets; ++set)
+          Products::scores(wave, (step % 2 == 0 ? even : odd).product[set], keys, query.operand[step][set], step);
       }
     }
     wave.each([&](int lane) {
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot)
-        even.product[slot][lane] = (even.product[slot][lane] + odd.product[slot][lane]) * scale_log2;
+      for (int set = 0; set < Products::row_sets; ++set)
+        even.product[set][lane] = (even.product[set][lane] + odd.product[set][lane]) * scale_log2;
     });
     return even;
   }
 
-  /// Adds the values to the output. Those that no row sees become zero: a probability of zero does not hide a NaN.
+  /// Adds the values to the output. `Masked`: values that no row sees become zero, as a probability of zero does not hide a NaN.
   template <bool Masked, class Seen>
   HPA_DEVICE void add_values(Wave& wave, RunningSoftmax<M, C>& softmax,
-                             const typename RunningSoftmax<M, C>::Probabilities (&probabilities)[Products::row_slots],
+                             const typename RunningSoftmax<M, C>::Probabilities (&probabilities)[Products::row_sets],
                              const Seen& visible, const TileScales& scales) const {
     const auto multiply = value_product<M, C>(wave, scales, [&] { return visible; });
     HPA_UNROLL
@@ -103,22 +102,22 @@ class StagedTile {
         if constexpr (Masked) ValueMask<M, C>(lane, visible).apply(values[lane]);
       });
       HPA_UNROLL
-      for (int slot = 0; slot < Products::row_slots; ++slot)
-        multiply.output(wave, softmax.output[slot][dim], values, probabilities[slot]);
+      for (int set = 0; set < Products::row_sets; ++set)
+        multiply.output(wave, softmax.output[set][dim], values, probabilities[set]);
     }
   }
 
  private:
   HPA_DEVICE void load_values(int lane, int dim, Words<Products::value_words>& values) const {
-    constexpr int bits = layout::code_bits(C::kv), words_a_run = Products::value_run * bits / 32;
+    constexpr int bits = layout::code_bits(C::kv), words_per_run = Products::value_run * bits / 32;
     HPA_UNROLL
-    for (int word = 0; word < Products::value_words; word += words_a_run) {
+    for (int word = 0; word < Products::value_words; word += words_per_run) {
       const Place at = Products::value_at(lane, dim, 32 / bits * word);
       const auto* const from = data_ + Keys::bytes + Layout::value_offset(Traits::tokens, 0, at.element) +
                                Layout::value_offset(Traits::tokens, at.token, 0);
-      const auto run = *reinterpret_cast<const Words<words_a_run>*>(from);
+      const auto run = *reinterpret_cast<const Words<words_per_run>*>(from);
       HPA_UNROLL
-      for (int i = 0; i < words_a_run; ++i) values.word[word + i] = run.word[i];
+      for (int i = 0; i < words_per_run; ++i) values.word[word + i] = run.word[i];
     }
   }
 
@@ -127,7 +126,7 @@ class StagedTile {
 
 /// The ring of one wave.
 template <class M, class C>
-class RingStream {
+class RingTiles {
  public:
   using Traits = TileTraits<M, C>;
   using Tile = StagedTile<M, C>;
@@ -142,7 +141,7 @@ class RingStream {
   struct alignas(16) Ring {
     std::byte stage[stages][Tile::bytes];
   };
-  /// What Copies needs in LDS.
+  /// The LDS that Copies needs, a wave.
   struct alignas(8) Bookkeeping {
     std::byte stage[stages][8];
   };
@@ -151,11 +150,11 @@ class RingStream {
   static_assert(stages >= 2, "a ring has two stages: copies run ahead of the products");
   static_assert(Copies::bookkeeping_bytes <= int(sizeof(Bookkeeping)), "Copies needs more than 8 bytes a stage");
 
-  /// `rings` and `bookkeeping` are those of the workgroup's waves.
-  HPA_DEVICE RingStream(Wave& wave, Ring (&rings)[waves], Bookkeeping (&bookkeeping)[waves], const Cursor& cursor)
-      : cursor_(cursor), ring_(own(wave, rings)), copies_(wave, own(wave, bookkeeping)) {}
+  /// `rings`, `bookkeeping`: of all waves of the workgroup.
+  HPA_DEVICE RingTiles(Wave& wave, Ring (&rings)[waves], Bookkeeping (&bookkeeping)[waves], const Cursor& cursor)
+      : cursor_(cursor), ring_(place_of_wave(wave, rings)), copies_(wave, place_of_wave(wave, bookkeeping)) {}
 
-  /// Asks for the wave's first tiles, `early` of them before the kernel before this one has ended.
+  /// Asks for the wave's first tiles, `early` of them before the previous kernel has ended.
   HPA_DEVICE void open(Wave& wave, int early) {
     HPA_DO_NOT_UNROLL
     for (int stage = 0; stage < stages; ++stage) {
@@ -172,14 +171,14 @@ class RingStream {
     copies_.wait(wave, stage_);
     return Tile(place_of(stage_));
   }
-  /// Whether the id of that tile's block was bad; block 0 was read in its stead.
+  /// Whether the block id of the tile that arrived() returned was bad. Block 0 was read instead.
   HPA_DEVICE bool bad_id() const { return (bad_ids_ >> stage_ & 1) != 0; }
 
-  /// The tile's keys have been used: their place takes other ones.
+  /// Frees the keys of the current tile, whose place takes those of a later tile.
   HPA_DEVICE void release_keys(Wave& wave) {
     if (!cursor_.at_end()) copies_.template request<0>(wave, stage_, place_of(stage_), cursor_.keys(), cursor_.lane());
   }
-  /// The same of its values, and the turn goes to the next tile.
+  /// Frees the values of the current tile, whose place takes those of a later tile, and turns to the next tile.
   HPA_DEVICE void release_values(Wave& wave) {
     if (cursor_.at_end()) {
       copies_.pass(stage_);
@@ -199,9 +198,10 @@ class RingStream {
   }
 
  private:
-  /// The wave's, by 32-bit arithmetic: 64-bit offsets cost a register that the 16-row kernels have not.
+  /// The element of an array in LDS that belongs to the wave. 32-bit arithmetic: 64-bit offsets cost a register that the 16-row
+  /// kernels do not have.
   template <class T>
-  static HPA_DEVICE std::byte* own(const Wave& wave, T (&of_waves)[waves]) {
+  static HPA_DEVICE std::byte* place_of_wave(const Wave& wave, T (&of_waves)[waves]) {
     return reinterpret_cast<std::byte*>(of_waves) + wave.index() * int(sizeof(T));
   }
   HPA_DEVICE std::byte* place_of(int stage) const { return ring_ + stage * Tile::bytes; }

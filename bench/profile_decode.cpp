@@ -132,7 +132,8 @@ int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int conte
   const std::vector<float> slopes(std::size_t(shape.num_heads), 0.01f), sinks(std::size_t(shape.num_heads), 1.f);
   std::vector<std::int32_t> row_starts(std::size_t(seqs) + 1);
   for (int i = 0; i <= seqs; ++i) row_starts[std::size_t(i)] = i * shape.max_query_len;
-  std::vector<std::uint32_t> tree_masks(std::size_t(seqs) * shape.max_query_len);  // a row sees itself and every second row before it
+  std::vector<std::uint32_t> tree_masks(std::size_t(seqs) *
+                                        shape.max_query_len);  // a row sees itself and every second row before it
   for (std::size_t i = 0; i < tree_masks.size(); ++i) {
     const unsigned row = unsigned(i) % unsigned(shape.max_query_len);
     tree_masks[i] = (row % 2 ? 0xaaaau : 0x5555u) & ((2u << row) - 1);
@@ -160,12 +161,14 @@ int run(const hpa::DecodeShape& shape, const hpa::DecodeArgs& options, int conte
   if (shape.sinks) args.sinks = device_sinks.data();
   if (shape.max_query_len > 1) args.batch.query_start_loc = device_row_starts.data();
   if (shape.tree_mask) args.tree_masks = device_tree_masks.data();
-  if (way.filled) decode_once<FullChip>(shape, args, way);
-  else decode_once<hpa::arch::DefaultMachine>(shape, args, way);
+  if (way.filled)
+    decode_once<FullChip>(shape, args, way);
+  else
+    decode_once<hpa::arch::DefaultMachine>(shape, args, way);
 
   const double error = worst_error(shape, host, out.download());
-  std::printf("%s, KV %s, %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n", hpa::name(shape.query),
-              hpa::name(shape.kv), shape.num_heads, shape.num_kv_heads, shape.head_size, seqs, context,
+  std::printf("%s, KV %s, %d/%dx%d, %d sequences of %d tokens: %.0f bytes of KV, worst relative L2 error %.2e\n",
+              hpa::name(shape.query), hpa::name(shape.kv), shape.num_heads, shape.num_kv_heads, shape.head_size, seqs, context,
               2.0 * hpa::size_of(shape.kv) * seqs * context * shape.num_kv_heads * shape.head_size, error);
   return error < (shape.query == hpa::DType::f16 ? 1e-3 : 5e-3) ? 0 : 1;
 }
@@ -189,7 +192,8 @@ int main(int argc, char** argv) try {
   app.add_option("--seqs", options.batch.num_seqs, "sequences")->capture_default_str();
   app.add_option("--max-seqs", shape.max_seqs, "that the shape allows; decides how rows are cut; default: --seqs");
   app.add_option("--dtype", dtype)->check(CLI::IsMember({"bf16", "f16"}))->capture_default_str();
-  app.add_option("--kv", kv, "type of the cache; default: that of the query")->check(CLI::IsMember({"e4m3_fnuz", "e4m3_ocp", "i8"}));
+  app.add_option("--kv", kv, "type of the cache; default: that of the query")
+      ->check(CLI::IsMember({"e4m3_fnuz", "e4m3_ocp", "i8"}));
   app.add_option("--partition", way.partition, "tokens of a partition, for head size 128; default: the library's rule")
       ->check(CLI::IsMember({512, 1024, 2048}));
   app.add_flag("--alibi", shape.alibi);
@@ -211,6 +215,6 @@ int main(int argc, char** argv) try {
   shape.max_seq_len = context;
   return run(shape, options, context, way);
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "one_decode: %s\n", error.what());
+  std::fprintf(stderr, "profile_decode: %s\n", error.what());
   return 1;
 }
