@@ -6,23 +6,8 @@
 
 #include "calls.hpp"
 
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Split;
-using hpa::Status;
-using hpa::Stream;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::results_of;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
-using hpa::test::small_menu;
-using hpa::test::this_device;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -5,19 +5,8 @@
 
 #include "probes.hpp"
 
-using hpa::DType;
-using hpa::Split;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::one_menu;
-using hpa::test::PagedCase;
-using hpa::test::results_of;
-using hpa::test::run_paged_attention;
-using hpa::test::saw_exactly;
-using hpa::test::show_probabilities;
-using hpa::test::small_case;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -4,10 +4,9 @@
 #include "byte_cases.hpp"
 #include "calls.hpp"
 
-using hpa::DType;
+using namespace hpa;
+using namespace hpa::test;
 using hpa::arch::Words;
-using hpa::test::Buffer;
-using hpa::test::Guard;
 
 namespace {
 

@@ -10,20 +10,8 @@
 
 #include "calls.hpp"
 
-using hpa::AppendArgs;
-using hpa::CopyBlocksArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::full_menu;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::small_case;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -7,15 +7,8 @@
 
 #include "calls.hpp"
 
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::test::CaseSpec;
-using hpa::test::Findings;
-using hpa::test::full_menu;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::Tail;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

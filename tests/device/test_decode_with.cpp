@@ -6,24 +6,8 @@
 
 #include "calls.hpp"
 
-using hpa::Config;
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Features;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::CaseSpec;
-using hpa::test::small_menu;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::results_of;
-using hpa::test::run_decode_with;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
-using hpa::test::this_device;
-using hpa::test::tolerance_of;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -7,23 +7,8 @@
 
 #include "calls.hpp"
 
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Features;
-using hpa::Stream;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::CaseSpec;
-using hpa::test::describe;
-using hpa::test::expect_right;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::results_of;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
-using hpa::test::this_device;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

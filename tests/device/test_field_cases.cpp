@@ -11,28 +11,8 @@
 
 #include "probes.hpp"
 
-using hpa::Config;
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::one_menu;
-using hpa::test::out_of;
-using hpa::test::PagedCase;
-using hpa::test::plain_menu;
-using hpa::test::results_of;
-using hpa::test::run_decode_with;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
-using hpa::test::Tail;
-using hpa::test::this_device;
-using hpa::test::tolerance_of;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

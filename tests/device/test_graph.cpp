@@ -7,11 +7,8 @@
 #include "catch.hpp"
 #include "paged_case.hpp"
 
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
-using hpa::Verdict;
-using hpa::Workspace;
+using namespace hpa;
+using namespace hpa::test;
 
 #if defined(HPA_PLATFORM_HOST)
 
@@ -27,11 +24,6 @@ TEST_CASE("graphs are for GPUs") { SUCCEED("the host has no graphs"); }
 
 namespace {
 
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::Findings;
-using hpa::test::Guard;
-using hpa::test::PagedCase;
 using Lengths = std::vector<int>;
 using Menu = hpa::default_menu::with<hpa::block_sizes<16>>;
 

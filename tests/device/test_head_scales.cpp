@@ -1,15 +1,8 @@
 // A scale for each KV head: what append writes by it, and what decode makes of it.
 #include "calls.hpp"
 
-using hpa::DType;
-using hpa::Features;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::small_case;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -4,11 +4,7 @@
 #include "catch.hpp"
 #include "paged_case.hpp"
 
-using hpa::Arch;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::Status;
-using hpa::Verdict;
+using namespace hpa;
 
 TEST_CASE("a device without kernels is refused by name, and so is what the menu has instead") {
   DecodeShape shape;

@@ -11,20 +11,8 @@
 
 #include "calls.hpp"
 
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::max_merge_states;
-using hpa::MergeArgs;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::small_case;
-using hpa::test::this_device;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -6,15 +6,8 @@
 
 #include "calls.hpp"
 
-using hpa::DType;
-using hpa::Features;
-using hpa::MergeArgs;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

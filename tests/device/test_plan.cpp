@@ -14,20 +14,13 @@
 #include "catch.hpp"
 #include "paged_case.hpp"
 
-using hpa::Batch;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
+using namespace hpa;
+using namespace hpa::test;
 using hpa::kernel::Item;
 using hpa::kernel::PartitionRule;
 using hpa::kernel::PlanHeader;
 using hpa::kernel::SplitRow;
 using hpa::kernel::WorkspaceLayout;
-using hpa::test::Buffer;
-using hpa::test::Guard;
 
 namespace {
 

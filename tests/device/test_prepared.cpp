@@ -7,24 +7,8 @@
 
 #include "calls.hpp"
 
-using hpa::Batch;
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Prepared;
-using hpa::Status;
-using hpa::Stream;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::Guard;
-using hpa::test::Machines;
-using hpa::test::PagedCase;
-using hpa::test::small_case;
-using hpa::test::small_menu;
-using hpa::test::this_device;
-using hpa::test::tolerance_of;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -4,16 +4,8 @@
 
 #include "probes.hpp"
 
-using hpa::DType;
-using hpa::Features;
-using hpa::load_element;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::Machines;
-using hpa::test::out_of;
-using hpa::test::PagedCase;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

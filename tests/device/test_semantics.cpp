@@ -9,31 +9,8 @@
 
 #include "probes.hpp"
 
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::expect_right;
-using hpa::test::Guard;
-using hpa::test::lse_of;
-using hpa::test::Machines;
-using hpa::test::out_of;
-using hpa::test::PagedCase;
-using hpa::test::plain_menu;
-using hpa::test::results_of;
-using hpa::test::rounding_of;
-using hpa::test::run_decode_with;
-using hpa::test::run_paged_attention;
-using hpa::test::set_queries;
-using hpa::test::small_case;
-using hpa::test::small_menu;
-using hpa::test::Tail;
-using hpa::test::this_device;
-using hpa::test::tolerance_of;
-using hpa::test::value_of;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

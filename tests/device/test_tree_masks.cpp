@@ -8,23 +8,8 @@
 
 #include "probes.hpp"
 
-using hpa::Config;
-using hpa::DType;
-using hpa::Features;
-using hpa::test::CaseSpec;
-using hpa::test::distance;
-using hpa::test::expect_right;
-using hpa::test::lse_of;
-using hpa::test::Machines;
-using hpa::test::one_menu;
-using hpa::test::out_of;
-using hpa::test::PagedCase;
-using hpa::test::results_of;
-using hpa::test::run_decode_with;
-using hpa::test::run_paged_attention;
-using hpa::test::small_case;
-using hpa::test::small_menu;
-using hpa::test::tolerance_of;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

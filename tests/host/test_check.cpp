@@ -12,20 +12,8 @@
 #include "hpa/decode.hpp"
 #include "hpa/plan.hpp"
 
-using hpa::Arch;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
-using hpa::Features;
-using hpa::KvLayout;
-using hpa::Split;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::good_args;
-using hpa::test::good_shape;
-using hpa::test::host_device;
-using hpa::test::nowhere;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -10,27 +10,8 @@
 #include "hpa/cache.hpp"
 #include "hpa/decode.hpp"
 
-using hpa::AppendArgs;
-using hpa::CopyBlocksArgs;
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
-using hpa::Features;
-using hpa::KvCache;
-using hpa::Status;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::BadArgs;
-using hpa::test::check_refused;
-using hpa::test::check_strides;
-using hpa::test::good_append;
-using hpa::test::good_args;
-using hpa::test::good_copy;
-using hpa::test::good_shape;
-using hpa::test::host_device;
-using hpa::test::in_cache;
-using hpa::test::nowhere;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

@@ -7,10 +7,7 @@
 #include "hpa/check.hpp"
 #include "hpa/detail/launch_decode.hpp"
 
-using hpa::Arch;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
+using namespace hpa;
 using hpa::arch::Cdna;
 using hpa::arch::HostMachine;
 using hpa::arch::Machines;

@@ -9,17 +9,8 @@
 
 #include "catch.hpp"
 
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::Verdict;
-using hpa::Workspace;
-using hpa::test::Buffer;
-using hpa::test::CaseSpec;
-using hpa::test::Findings;
-using hpa::test::Guard;
-using hpa::test::PagedCase;
-using hpa::test::Tail;
+using namespace hpa;
+using namespace hpa::test;
 
 namespace {
 

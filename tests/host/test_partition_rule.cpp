@@ -10,10 +10,7 @@
 #include "hpa/check.hpp"
 #include "hpa/workspace.hpp"
 
-using hpa::Arch;
-using hpa::DecodeShape;
-using hpa::Device;
-using hpa::DType;
+using namespace hpa;
 using hpa::kernel::PartitionRule;
 using hpa::kernel::WorkspaceLayout;
 

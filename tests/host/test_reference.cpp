@@ -9,12 +9,8 @@
 #include "paged_case.hpp"
 
 namespace reference = hpa::reference;
-using hpa::DecodeArgs;
-using hpa::DecodeShape;
-using hpa::DType;
-using hpa::KvLayout;
-using hpa::test::CaseSpec;
-using hpa::test::PagedCase;
+using namespace hpa;
+using namespace hpa::test;
 using reference::Row;
 
 namespace {
