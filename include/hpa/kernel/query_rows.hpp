@@ -1,6 +1,7 @@
 // QueryRows: the (query row, head) pairs of one pass over the cache of a KV head.
 #pragma once
 
+#include "hpa/features.hpp"
 #include "hpa/kernel/plan_records.hpp"
 
 namespace hpa {
