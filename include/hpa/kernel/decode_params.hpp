@@ -33,7 +33,10 @@ struct DecodeParams {
   /// The block ids of a sequence.
   template <class Wave>
   HPA_DEVICE const std::int32_t* table_row(const Wave& wave, std::int32_t sequence) const {
-    if (table_starts != nullptr) return block_tables + wave.uniform(table_starts + std::uint32_t(sequence));
+    if (table_starts != nullptr) {
+      const std::int64_t start = wave.uniform(table_starts + std::uint32_t(sequence));
+      return block_tables + (start < 0 ? 0 : start);  // plan has made an empty sequence of one below 0: no entry is read
+    }
     return block_tables + std::int64_t{std::uint32_t(sequence)} * table_row_stride;
   }
 };
